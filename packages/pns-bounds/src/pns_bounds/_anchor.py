@@ -1,0 +1,121 @@
+"""The anchoring map: free numbers in, compatible interventional probabilities out.
+
+For any joint law and any real delta, mu_x = p_x1 + P(X = 1 - x) sigmoid(delta_x) lies
+between the two limits of eq:observational-constraints (paper, section 3.1). The map
+is smooth and increasing in delta, and covers the whole open interval.
+"""
+
+from typing import Any
+
+from pns_bounds._arrays import Array, as_floating, namespace
+from pns_bounds._atoms import Atoms
+from pns_bounds._checks import (
+    check_joint,
+    checked_pair,
+    require_rows,
+    require_same_rows,
+    require_shape,
+)
+from pns_bounds._compatibility import mu_limits, other_arm_mass
+
+
+def anchor(joint: Any, delta: Any) -> Array:
+    """Computes the interventional probabilities from anchors and free deltas.
+
+    In every floating format the result satisfies `is_compatible` with no tolerance and
+    stays in [0, 1], because each operation rounds monotonically.
+
+    Args:
+      joint: [..., 2, 2], `joint[..., x, y]` = P(X=x, Y=y | z). Values are checked
+        unless JAX is tracing.
+      delta: [..., 2] real numbers, one per arm.
+
+    Returns:
+      mu [..., 2].
+    """
+    joint, delta = _checked(joint, delta)
+    check_joint(joint)
+    xp = namespace(joint)
+    least, other_arm = joint[..., :, 1], other_arm_mass(joint)
+    # The four cells may add up to an ulp more than one; a probability may not.
+    return xp.minimum(least + other_arm * _sigmoid(delta), 1)
+
+
+def log_anchor(log_joint: Any, delta: Any) -> Array:
+    """Computes `anchor` in log space, for losses without clipping constants.
+
+    Args:
+      log_joint: [..., 2, 2] logarithms of the joint law, say from `log_softmax`.
+      delta: [..., 2] real numbers, one per arm.
+
+    Returns:
+      [..., x, y] with log P(Y=y | do(X=x), z): `[..., 1]` is log mu, `[..., 0]` is
+      log(1 - mu), each accurate however close mu comes to 0 or 1. The negative
+      log-likelihood of experimental counts [..., x, y] is minus their inner product
+      with this.
+    """
+    log_joint, delta = _checked(log_joint, delta, "log_joint")
+    xp = namespace(log_joint)
+    check_joint(xp.exp(log_joint), "exp(log_joint)")
+    log_other = xp.logaddexp(log_joint[..., ::-1, 0], log_joint[..., ::-1, 1])
+    to_one = log_other - xp.logaddexp(xp.zeros_like(delta), -delta)
+    to_zero = log_other - xp.logaddexp(xp.zeros_like(delta), delta)
+    return xp.logaddexp(log_joint, xp.stack([to_zero, to_one], axis=-1))
+
+
+def anchor_inverse(atoms: Atoms) -> Array:
+    """Recovers the deltas from which `anchor` makes these interventional probabilities.
+
+    Args:
+      atoms: compatible probabilities; values are checked unless JAX is tracing.
+
+    Returns:
+      delta [..., 2]. At a limit of the admissible interval it is -inf or +inf.
+
+    Raises:
+      ValueError: if an atom is incompatible, or if P(X = 1 - x | z) = 0 leaves a single
+        admissible mu_x, which every delta reaches.
+    """
+    joint, mu = checked_pair(*atoms)
+    least, greatest = mu_limits(joint)
+    above, below = mu - least, greatest - mu
+    xp = namespace(mu)
+    require_rows(
+        xp.all((above >= 0) & (below >= 0) & (greatest > least), axis=-1),
+        xp.stack([least, mu, greatest], axis=-1),
+        "anchor can be inverted only where (lower limit, mu, upper limit) ascend and "
+        "the limits of an arm differ",
+        "Use project_to_compatible first, and leave out rows with a constant X.",
+    )
+    log = _log_or_minus_infinity
+    return log(above) - log(below)
+
+
+def _log_or_minus_infinity(values: Array) -> Array:
+    xp = namespace(values)
+    positive = values > 0  # no division warning from log(0), no NaN gradient
+    return xp.where(positive, xp.log(xp.where(positive, values, 1)), -xp.inf)
+
+
+def _sigmoid(values: Array) -> Array:
+    """Computes 1 / (1 + exp(-values)): never above 1, never overflowing."""
+    xp = namespace(values)
+    positive = values >= 0
+    # exp(-|values|); `where` keeps the derivative at 0, which `abs` would lose.
+    decay = xp.exp(xp.where(positive, -values, values))
+    return xp.where(positive, xp.ones_like(decay), decay) / (1 + decay)
+
+
+def _checked(joint: Any, delta: Any, name: str = "joint") -> tuple[Array, Array]:
+    joint, delta = as_floating(joint, delta)
+    require_shape(name, joint, (2, 2))
+    require_shape("delta", delta, (2,))
+    require_same_rows(f"{name} and delta", joint.shape[:-2], delta.shape[:-1])
+    xp = namespace(delta)
+    require_rows(
+        xp.all(xp.isfinite(delta), axis=-1),
+        delta,
+        "delta must be finite",
+        "Check the network that made it.",
+    )
+    return joint, delta

@@ -1,0 +1,57 @@
+"""One code path for NumPy and JAX: the namespace, dtype and tracedness of inputs."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+Array = Any  # NumPy or JAX; every function keeps the namespace and dtype of its input.
+
+
+def namespace(*values: Any) -> ModuleType:
+    """Returns `jax.numpy` if any of the values is a JAX array, else `numpy`."""
+    for value in values:
+        if hasattr(value, "__array_namespace__"):
+            found = value.__array_namespace__()
+            if found is not np:
+                return found
+    return np
+
+
+def as_floating(*values: Any) -> tuple[Array, ...]:
+    """Converts array-likes to one namespace and one floating dtype.
+
+    Floating dtypes are kept (the widest wins); integers and booleans become the
+    namespace's default float.
+    """
+    xp = namespace(*values)
+    arrays = [xp.asarray(value) for value in values]
+    for array in arrays:
+        if not xp.isdtype(array.dtype, ("bool", "integral", "real floating")):
+            raise TypeError(f"expected an array of numbers, got dtype {array.dtype}")
+    dtype = xp.result_type(*arrays)
+    if not xp.isdtype(dtype, "real floating"):
+        dtype = xp.result_type(dtype, float)
+    return tuple(array.astype(dtype) for array in arrays)
+
+
+def is_traced(array: Array) -> bool:
+    """Whether JAX is tracing (jit, vmap, grad), so that values are not yet known."""
+    jax = sys.modules.get("jax")  # an array can be traced only if somebody imported it
+    return jax is not None and isinstance(array, jax.core.Tracer)
+
+
+def rounding_tolerance(dtype: Any) -> float:
+    """What counts as rounding on the scale of probabilities.
+
+    One in a million, or eight units in the last place for the half precisions.
+    """
+    return max(1e-6, 8 * float(_finfo(dtype).eps))
+
+
+def _finfo(dtype: Any) -> Any:
+    try:
+        return np.finfo(dtype)
+    except ValueError:  # bfloat16 is no NumPy type; JAX, which made it, knows it
+        return sys.modules["jax"].numpy.finfo(dtype)

@@ -1,0 +1,110 @@
+"""The six probabilities from which every bound is computed.
+
+Symbols, as in the paper: X is the treatment, Y the outcome, both binary, Z the
+covariates. All probabilities are conditional on Z = z; leading axes run over z,
+over draws of an estimator, or over both.
+"""
+
+from typing import Any, NamedTuple
+
+from pns_bounds._arrays import Array, as_floating, namespace
+from pns_bounds._checks import require_rows, require_same_rows, require_shape
+
+
+class Atoms(NamedTuple):
+    """Observational and interventional probabilities (the paper's eta).
+
+    Attributes:
+      joint: [..., 2, 2], `joint[..., x, y]` is P(X=x, Y=y | z).
+      mu: [..., 2], `mu[..., x]` is P(Y=1 | do(X=x), z).
+    """
+
+    joint: Array
+    mu: Array
+
+
+def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
+    """Computes the cell frequencies of an observational and an experimental table.
+
+    Frequencies carry sampling error, so they may contradict each other a little even
+    where the two tables agree: see `is_compatible` and `project_to_compatible`.
+
+    Args:
+      observational: [..., 2, 2] counts, `[..., x, y]` people who chose x and had y.
+      experimental: [..., 2, 2] counts, `[..., x, y]` people assigned x who had y.
+
+    Returns:
+      Atoms with the leading dimensions of the counts.
+
+    Example:
+      >>> atoms_from_counts([[9, 21], [51, 19]], [[79, 21], [51, 49]]).mu.tolist()
+      [0.21, 0.49]
+    """
+    observational, experimental = as_floating(observational, experimental)
+    xp = namespace(observational)
+    for name, counts in (
+        ("observational", observational),
+        ("experimental", experimental),
+    ):
+        require_shape(f"{name} counts", counts, (2, 2))
+        require_rows(
+            xp.all(xp.isfinite(counts) & (counts >= 0), axis=(-2, -1)),
+            counts,
+            f"{name} counts must be finite and not negative",
+            "Give the number of people in each cell [x, y].",
+        )
+    require_same_rows(
+        "observational and experimental counts",
+        observational.shape[:-2],
+        experimental.shape[:-2],
+    )
+    num_observed = xp.sum(observational, axis=(-2, -1))
+    num_assigned = xp.sum(experimental, axis=-1)
+    require_rows(
+        num_observed > 0,
+        observational,
+        "every row needs at least one observational person",
+        "Merge this stratum with another.",
+    )
+    require_rows(
+        xp.all(num_assigned > 0, axis=-1),
+        experimental,
+        "every row needs at least one person in each arm of the experiment",
+        "Merge this stratum with another.",
+    )
+    return Atoms(
+        joint=observational / num_observed[..., None, None],
+        mu=experimental[..., 1] / num_assigned,
+    )
+
+
+def exchange_arms(atoms: Atoms) -> Atoms:
+    """Renames treatment and control: X' = 1 - X.
+
+    Who benefits from X is harmed by X', so the terms and bounds of the result are
+    those of P(Y_1=0, Y_0=1 | z), the probability of harm.
+    """
+    joint, mu = as_floating(*atoms)
+    return Atoms(joint=joint[..., ::-1, :], mu=mu[..., ::-1])
+
+
+def flip_outcome(atoms: Atoms, arm: int) -> Atoms:
+    """Renames the outcome of one arm: Y_arm' = 1 - Y_arm.
+
+    PNS of the result is P(Y_1=1, Y_0=1 | z) for `arm=0` (those who always respond) and
+    P(Y_1=0, Y_0=0 | z) for `arm=1` (those who never do).
+    """
+    if arm not in (0, 1):
+        raise ValueError(f"arm must be 0 (control) or 1 (treatment), got {arm!r}.")
+    joint, mu = as_floating(*atoms)
+    xp = namespace(joint)
+    flipped = [x == arm for x in (0, 1)]
+    return Atoms(
+        joint=xp.stack(
+            [joint[..., x, ::-1] if flipped[x] else joint[..., x, :] for x in (0, 1)],
+            axis=-2,
+        ),
+        mu=xp.stack(
+            [1 - mu[..., x] if flipped[x] else mu[..., x] for x in (0, 1)], axis=-1
+        ),
+    )

@@ -1,0 +1,294 @@
+"""Sharp intervals for probabilities of causation.
+
+Every interval is the exact optimum of the linear program over the eight response-type
+cells (X, Y_0, Y_1) that fit the atoms: no narrower interval is valid. For compatible
+atoms 0 <= lower <= upper <= 1 holds exactly for every probability here, in every
+floating format.
+"""
+
+from typing import Any, NamedTuple
+
+from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance
+from pns_bounds._atoms import Atoms, exchange_arms, flip_outcome
+from pns_bounds._checks import check_joint, check_mu, require_rows, require_same_rows
+from pns_bounds._compatibility import Incompatible, resolve_incompatible
+from pns_bounds._terms import BoundTerms, terms_of
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends [...] of an interval."""
+
+    lower: Array
+    upper: Array
+
+    @property
+    def width(self) -> Array:
+        """Upper minus lower end [...]."""
+        return self.upper - self.lower
+
+
+class ResponseTypes(NamedTuple):
+    """One interval for each way of responding to the treatment."""
+
+    complier: Interval  # Y_1 = 1, Y_0 = 0: PNS
+    always: Interval  # Y_1 = 1, Y_0 = 1
+    never: Interval  # Y_1 = 0, Y_0 = 0
+    defier: Interval  # Y_1 = 0, Y_0 = 1: harm
+
+
+def envelope(terms: BoundTerms) -> Interval:
+    """Takes the greatest lower and the least upper term.
+
+    Of known terms this is the sharp interval. Of estimated terms it is the plug-in
+    estimate, which is too narrow on average: the extremes pick the luckiest errors.
+
+    Args:
+      terms: [..., num_terms] on either side.
+
+    Returns:
+      Interval [...]; its ends may cross.
+    """
+    xp = namespace(terms.lower, terms.upper)
+    return Interval(
+        lower=xp.max(xp.asarray(terms.lower), axis=-1),
+        upper=xp.min(xp.asarray(terms.upper), axis=-1),
+    )
+
+
+def pns_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
+    """Bounds PNS(z) = P(Y_1=1, Y_0=0 | z), the probability that treatment helps.
+
+    Args:
+      atoms: probabilities. Values are checked unless JAX is tracing (`jit`, `vmap`,
+        `grad`), where no check is possible.
+      incompatible: what to do with atoms that contradict each other: 'raise', 'project'
+        onto compatible ones, or 'allow'. Allowed, and under tracing, their bounds may
+        cross (lower > upper).
+
+    Returns:
+      The sharp interval [...] of eq:pns-lower-1 and eq:pns-upper-1.
+
+    Example:
+      >>> joint = [[0.2, 0.3], [0.1, 0.4]]  # P(X=x, Y=y)
+      >>> interval = pns_bounds(Atoms(joint=joint, mu=[0.35, 0.8]))
+      >>> [round(float(end), 3) for end in interval]
+      [0.45, 0.6]
+    """
+    return _pns(resolve_incompatible(atoms, incompatible))
+
+
+def harm_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
+    """Bounds P(Y_1=0, Y_0=1 | z), the probability that treatment harms.
+
+    Args:
+      atoms: as for `pns_bounds`.
+      incompatible: as for `pns_bounds`.
+
+    Returns:
+      The sharp interval [...]: PNS with the arms exchanged.
+    """
+    return _pns(exchange_arms(resolve_incompatible(atoms, incompatible)))
+
+
+def response_type_bounds(
+    atoms: Atoms, incompatible: Incompatible = "raise"
+) -> ResponseTypes:
+    """Bounds the probability of each of the four response types.
+
+    Args:
+      atoms: as for `pns_bounds`.
+      incompatible: as for `pns_bounds`.
+
+    Returns:
+      Four sharp intervals [...]. Each is sharp by itself; they move together, because
+      a single free number per z decides all four.
+    """
+    atoms = resolve_incompatible(atoms, incompatible)
+    return ResponseTypes(
+        complier=_pns(atoms),
+        always=_pns(flip_outcome(atoms, arm=0)),
+        never=_pns(flip_outcome(atoms, arm=1)),
+        defier=_pns(exchange_arms(atoms)),
+    )
+
+
+def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
+    """Bounds PN(z) = P(Y_0=0 | X=1, Y=1, z), the probability of necessity.
+
+    Args:
+      atoms: as for `pns_bounds`.
+      incompatible: as for `pns_bounds`.
+
+    Returns:
+      The sharp interval [...]. Where p11 = 0 nobody was treated and responded, the
+      question has no meaning, and both ends are NaN (gradients there are 0).
+    """
+    joint, mu = resolve_incompatible(atoms, incompatible)
+    p11 = joint[..., 1, 1]
+    # How many of the treated would respond untreated: those who respond under
+    # do(X=0), less the untreated who did.
+    responders = mu[..., 0] - joint[..., 0, 1]
+    return _share(p11 - responders, (joint[..., 1, 0] + p11) - responders, p11)
+
+
+def ps_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
+    """Bounds PS(z) = P(Y_1=1 | X=0, Y=0, z), the probability of sufficiency.
+
+    Args:
+      atoms: as for `pns_bounds`.
+      incompatible: as for `pns_bounds`.
+
+    Returns:
+      The sharp interval [...]. Where p00 = 0 nobody was untreated and did not respond,
+      the question has no meaning, and both ends are NaN (gradients there are 0).
+    """
+    joint, mu = resolve_incompatible(atoms, incompatible)
+    p00 = joint[..., 0, 0]
+    # How many of the untreated would respond if treated.
+    responders = mu[..., 1] - joint[..., 1, 1]
+    return _share(responders - joint[..., 0, 1], responders, p00)
+
+
+def unit_selection_bounds(
+    atoms: Atoms,
+    complier: Any,
+    always: Any,
+    never: Any,
+    defier: Any,
+    incompatible: Incompatible = "raise",
+) -> Interval:
+    """Bounds the mean benefit of treating people like z (Li and Pearl's criterion).
+
+    Args:
+      atoms: as for `pns_bounds`.
+      complier: benefit of treating someone who responds only if treated; a number, or
+        an array that broadcasts against the rows [...].
+      always: benefit for someone who responds either way.
+      never: benefit for someone who responds neither way.
+      defier: benefit for someone who responds only if untreated.
+      incompatible: as for `pns_bounds`.
+
+    Returns:
+      The sharp interval [...], on the scale of the benefits.
+    """
+    atoms = resolve_incompatible(atoms, incompatible)
+    lower, upper = _pns(atoms)
+    mu0, mu1 = atoms.mu[..., 0], atoms.mu[..., 1]
+    xp = namespace(lower, complier, always, never, defier)
+    complier, always, never, defier = (
+        xp.asarray(benefit, dtype=lower.dtype)  # the atoms decide the precision
+        for benefit in (complier, always, never, defier)
+    )
+    # Given PNS = c the other types have probability mu1 - c, 1 - mu0 - c and
+    # mu0 - mu1 + c, so the benefit is affine in c.
+    fixed = always * mu1 + never * (1 - mu0) + defier * (mu0 - mu1)
+    slope = complier - always - never + defier
+    rising = slope >= 0
+    return Interval(
+        lower=fixed + slope * xp.where(rising, lower, upper),
+        upper=fixed + slope * xp.where(rising, upper, lower),
+    )
+
+
+def experimental_only_bounds(mu: Any) -> Interval:
+    """Bounds PNS from an experiment alone: max(0, mu1 - mu0) and min(mu1, 1 - mu0).
+
+    Args:
+      mu: [..., 2]; values are checked unless JAX is tracing.
+
+    Returns:
+      The sharp interval [...] for those who hold no observational data.
+    """
+    (mu,) = as_floating(mu)
+    check_mu(mu)
+    xp = namespace(mu)
+    mu0, mu1 = mu[..., 0], mu[..., 1]
+    return Interval(lower=xp.maximum(mu1 - mu0, 0), upper=xp.minimum(mu1, 1 - mu0))
+
+
+def observational_only_bounds(joint: Any) -> Interval:
+    """Bounds PNS from observational data alone: 0 and p11 + p00.
+
+    Args:
+      joint: [..., 2, 2]; values are checked unless JAX is tracing.
+
+    Returns:
+      The sharp interval [...] for those who hold no experiment.
+    """
+    (joint,) = as_floating(joint)
+    check_joint(joint)
+    xp = namespace(joint)
+    agree = joint[..., 1, 1] + joint[..., 0, 0]
+    return Interval(lower=xp.zeros_like(agree), upper=xp.minimum(agree, 1))
+
+
+def average_bounds(interval: Interval, weights: Any = None) -> Interval:
+    """Bounds the population mean: E_Z of the lower and of the upper ends.
+
+    Sharp for the marginal probability given the atoms at every z, and at least as narrow
+    as the bounds of averaged atoms.
+
+    Args:
+      interval: ends [..., num_points] at each z.
+      weights: [num_points] or [..., num_points], not negative, on any scale; equal if
+        None. Give those of a subgroup, and 0 elsewhere, to average over the subgroup.
+
+    Returns:
+      Interval [...], averaged over the last axis.
+    """
+    lower, upper = as_floating(*interval)
+    xp = namespace(lower)
+    if lower.shape != upper.shape or lower.ndim < 1:
+        raise ValueError(
+            "the ends of an interval must share a shape [..., num_points], "
+            f"got {list(lower.shape)} and {list(upper.shape)}."
+        )
+    if weights is None:
+        weights = xp.ones_like(lower)
+    weights = xp.asarray(weights, dtype=lower.dtype)
+    require_same_rows("interval and weights", lower.shape[-1:], weights.shape[-1:])
+    require_rows(
+        xp.isfinite(lower) & xp.isfinite(upper),
+        xp.stack([lower, upper], axis=-1),
+        "every interval must be finite to be averaged",
+        "Leave out rows where the probability is undefined.",
+    )
+    total = xp.sum(weights, axis=-1)
+    require_rows(
+        xp.all(xp.isfinite(weights) & (weights >= 0), axis=-1) & (total > 0),
+        xp.stack([xp.min(weights, axis=-1), xp.max(weights, axis=-1)], axis=-1),
+        "weights must be finite, not negative and not all zero",
+        "Shown are the least and the greatest; give one weight per point.",
+    )
+    share = weights / total[..., None]
+    return Interval(
+        lower=xp.sum(lower * share, axis=-1), upper=xp.sum(upper * share, axis=-1)
+    )
+
+
+def _pns(atoms: Atoms) -> Interval:
+    return _close_rounding_gap(*envelope(terms_of(*atoms)))
+
+
+def _share(least: Array, greatest: Array, whole: Array) -> Interval:
+    """Turns limits of a part into limits of its share; NaN where the whole is 0."""
+    xp = namespace(whole)
+    defined = whole > 0
+    safe = xp.where(defined, whole, 1)  # no division by 0, no NaN in gradients
+    # Parts are kept within [0, whole] before they are divided, since rounding is large
+    # beside a tiny whole; a part further out is a real contradiction and stays visible.
+    slop = rounding_tolerance(whole.dtype)
+    least = xp.where(least > whole + slop, least, xp.clip(least, 0, whole))
+    greatest = xp.where(greatest < -slop, greatest, xp.clip(greatest, 0, whole))
+    return Interval(
+        lower=xp.where(defined, least / safe, xp.nan)[()],
+        upper=xp.where(defined, greatest / safe, xp.nan)[()],
+    )
+
+
+def _close_rounding_gap(lower: Array, upper: Array) -> Interval:
+    """Closes a crossing that rounding explains; a real contradiction stays visible."""
+    gap = lower - upper
+    crossed = (gap > 0) & (gap <= rounding_tolerance(gap.dtype))
+    # The empty index makes a scalar of a 0-d array, as arithmetic does.
+    return Interval(lower, namespace(gap).where(crossed, lower, upper)[()])

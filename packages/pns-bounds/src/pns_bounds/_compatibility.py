@@ -1,0 +1,117 @@
+"""Do the two sets of probabilities belong to one structural model?
+
+They do exactly if p11 <= mu1 <= 1 - p10 and p01 <= mu0 <= 1 - p00
+(eq:observational-constraints). The upper limits are computed as p11 + (p00 + p01) and
+p01 + (p10 + p11), never as `1 - p`: in that form rounding is monotone and `anchor`
+fulfils them to the last bit.
+"""
+
+from typing import Literal
+
+from pns_bounds._arrays import Array, namespace, rounding_tolerance
+from pns_bounds._atoms import Atoms
+from pns_bounds._checks import (
+    IncompatibleAtomsError,
+    checked_pair,
+    require_option,
+    require_rows,
+)
+
+Incompatible = Literal["raise", "project", "allow"]
+
+
+def mu_limits(joint: Array) -> tuple[Array, Array]:
+    """Returns the least and the greatest `mu` [..., x] that `joint` admits."""
+    least = joint[..., :, 1]
+    return least, least + other_arm_mass(joint)
+
+
+def other_arm_mass(joint: Array) -> Array:
+    """Returns P(X = 1 - x | z) as [..., x]."""
+    return joint[..., ::-1, 0] + joint[..., ::-1, 1]
+
+
+def compatibility_slack(atoms: Atoms) -> Array:
+    """Computes how far each constraint is from being violated.
+
+    Args:
+      atoms: probabilities; values are checked unless JAX is tracing.
+
+    Returns:
+      [..., 4] slacks, negative where violated, in the order of
+      eq:observational-constraints: mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0.
+    """
+    return slack_of(*checked_pair(*atoms))
+
+
+def slack_of(joint: Array, mu: Array) -> Array:
+    """Computes `compatibility_slack` of arrays that were checked before."""
+    least, greatest = mu_limits(joint)
+    above, below = mu - least, greatest - mu
+    return namespace(mu).stack(
+        [above[..., 1], below[..., 1], above[..., 0], below[..., 0]], axis=-1
+    )
+
+
+def is_compatible(atoms: Atoms, tolerance: float = 0.0) -> Array:
+    """Tells row by row whether all four constraints hold.
+
+    Args:
+      atoms: probabilities; values are checked unless JAX is tracing.
+      tolerance: how far below zero a slack may lie; none by default.
+
+    Returns:
+      [...] booleans.
+    """
+    slack = compatibility_slack(atoms)
+    return namespace(slack).all(slack >= -tolerance, axis=-1)
+
+
+def project_to_compatible(atoms: Atoms) -> Atoms:
+    """Moves `mu` to the nearest value that `joint` admits; keeps `joint`.
+
+    The admissible set of `mu` is a box, so this is the nearest point in every norm. The
+    joint law is kept, as in the anchored network: it usually has the larger sample.
+
+    Args:
+      atoms: probabilities; values are checked unless JAX is tracing.
+
+    Returns:
+      Atoms for which `is_compatible` holds with no tolerance.
+    """
+    joint, mu = checked_pair(*atoms)
+    xp = namespace(joint)
+    least, greatest = mu_limits(joint)
+    # Rounding can put `greatest` an ulp above 1; a probability stays below it.
+    return Atoms(
+        joint=joint, mu=xp.minimum(xp.maximum(mu, least), xp.minimum(greatest, 1))
+    )
+
+
+def resolve_incompatible(atoms: Atoms, incompatible: Incompatible) -> Atoms:
+    """Checks atoms and does as asked with those that contradict each other.
+
+    Args:
+      atoms: probabilities.
+      incompatible: 'raise' an IncompatibleAtomsError unless every constraint holds up
+        to rounding; 'project' with `project_to_compatible`; or 'allow', which changes
+        nothing, so that bounds may cross. While JAX is tracing nothing can be raised:
+        'raise' then acts as 'allow'.
+    """
+    require_option("incompatible", incompatible, ("raise", "project", "allow"))
+    if incompatible == "project":
+        return project_to_compatible(atoms)
+    atoms = Atoms(*checked_pair(*atoms))
+    if incompatible == "raise":
+        slack = slack_of(*atoms)
+        require_rows(
+            namespace(slack).all(slack >= -rounding_tolerance(slack.dtype), axis=-1),
+            slack,
+            "the atoms contradict each other: p11 <= mu1 <= 1 - p10 and "
+            "p01 <= mu0 <= 1 - p00 must hold, so none of the slacks (mu1 - p11, "
+            "1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0) may be negative",
+            "If sampling error explains it, pass incompatible='project' to move mu "
+            "to the nearest admissible value, or 'allow' to keep the atoms.",
+            IncompatibleAtomsError,
+        )
+    return atoms

@@ -1,0 +1,84 @@
+"""Assumptions under which probabilities of causation are points, not intervals.
+
+Monotonicity: nobody is harmed, Y_1 >= Y_0. It identifies PNS, PN and PS from the atoms.
+Exogeneity: people chose X independently of (Y_0, Y_1) given z. It identifies mu from
+observational data alone. Under both, observational data alone give the points:
+`identify_under_monotonicity(Atoms(joint, identify_under_exogeneity(joint)))`.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance
+from pns_bounds._atoms import Atoms
+from pns_bounds._checks import (
+    IncompatibleAtomsError,
+    check_joint,
+    require_option,
+    require_rows,
+)
+from pns_bounds._compatibility import resolve_incompatible
+
+
+class PointProbabilities(NamedTuple):
+    """Identified probabilities of causation, each [...]."""
+
+    pns: Array
+    pn: Array  # NaN where p11 = 0: undefined
+    ps: Array  # NaN where p00 = 0: undefined
+
+
+def identify_under_monotonicity(
+    atoms: Atoms, incompatible: Literal["raise", "allow"] = "raise"
+) -> PointProbabilities:
+    """Identifies PNS, PN and PS when nobody is harmed by the treatment.
+
+    Args:
+      atoms: probabilities; values are checked unless JAX is tracing.
+      incompatible: monotonicity can be refuted, since it implies
+        mu0 <= P(Y=1) <= mu1. 'raise' where it is (or where the atoms contradict each
+        other), or 'allow', which returns the formulas' values, then no probabilities.
+
+    Returns:
+      PNS = mu1 - mu0, PN = (P(Y=1) - mu0) / p11 and PS = (mu1 - P(Y=1)) / p00.
+    """
+    require_option("incompatible", incompatible, ("raise", "allow"))
+    joint, mu = resolve_incompatible(atoms, incompatible)
+    xp = namespace(joint)
+    p_y1 = joint[..., 0, 1] + joint[..., 1, 1]
+    necessary, sufficient = p_y1 - mu[..., 0], mu[..., 1] - p_y1
+    if incompatible == "raise":
+        slack = xp.stack([necessary, sufficient], axis=-1)
+        require_rows(
+            xp.all(slack >= -rounding_tolerance(slack.dtype), axis=-1),
+            slack,
+            "monotonicity implies mu0 <= P(Y=1) <= mu1, so neither P(Y=1) - mu0 nor "
+            "mu1 - P(Y=1) may be negative",
+            "Somebody is harmed here: use pns_bounds, which assumes nothing of the "
+            "kind, or pass incompatible='allow'.",
+            IncompatibleAtomsError,
+        )
+    return PointProbabilities(
+        pns=mu[..., 1] - mu[..., 0],
+        pn=_ratio(necessary, joint[..., 1, 1]),
+        ps=_ratio(sufficient, joint[..., 0, 0]),
+    )
+
+
+def identify_under_exogeneity(joint: Any) -> Array:
+    """Identifies mu_x as P(Y=1 | X=x, z) when X is as good as random given z.
+
+    Args:
+      joint: [..., 2, 2]; values are checked unless JAX is tracing.
+
+    Returns:
+      mu [..., 2]; NaN in an arm that nobody chose, where it is not identified.
+    """
+    (joint,) = as_floating(joint)
+    check_joint(joint)
+    return _ratio(joint[..., 1], joint[..., 0] + joint[..., 1])
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    xp = namespace(whole)
+    defined = whole > 0
+    return xp.where(defined, part / xp.where(defined, whole, 1), xp.nan)[()]

@@ -1,0 +1,146 @@
+"""The same functions on NumPy and on JAX arrays, in every format, under transforms."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pytest
+
+FUNCTIONS = {
+    "bound_terms": pb.bound_terms,
+    "pns": pb.pns_bounds,
+    "harm": pb.harm_bounds,
+    "pn": pb.pn_bounds,
+    "ps": pb.ps_bounds,
+    "types": pb.response_type_bounds,
+    "benefit": lambda atoms: pb.unit_selection_bounds(atoms, 2.0, 1.0, -1.0, -2.0),
+    "average": lambda atoms: pb.average_bounds(pb.pns_bounds(atoms)),
+    "experiment": lambda atoms: pb.experimental_only_bounds(atoms.mu),
+    "observation": lambda atoms: pb.observational_only_bounds(atoms.joint),
+    "slack": pb.compatibility_slack,
+    "projection": pb.project_to_compatible,
+    "monotonicity": lambda atoms: pb.identify_under_monotonicity(
+        atoms, incompatible="allow"
+    ),
+    "exogeneity": lambda atoms: pb.identify_under_exogeneity(atoms.joint),
+    "inverse": pb.anchor_inverse,
+    "anchor": lambda atoms: pb.anchor(atoms.joint, 4 * atoms.mu - 2),
+    "log_anchor": lambda atoms: pb.log_anchor(
+        # Any namespace's logarithm would do; this one keeps the input's.
+        atoms.joint.__array_namespace__().log(atoms.joint),
+        4 * atoms.mu - 2,
+    ),
+}
+
+
+def compatible_atoms(dtype, num_rows: int = 64) -> pb.Atoms:
+    rng = np.random.default_rng(7)
+    joint = rng.dirichlet(np.ones(4), size=num_rows).reshape(-1, 2, 2).astype(dtype)
+    delta = rng.normal(size=(num_rows, 2)).astype(dtype)
+    return pb.Atoms(joint, pb.anchor(joint, delta))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_numpy_in_numpy_out_with_its_dtype(name, dtype):
+    for leaf in jax.tree.leaves(FUNCTIONS[name](compatible_atoms(dtype))):
+        assert isinstance(leaf, np.ndarray | np.generic)
+        assert leaf.dtype == dtype
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_jax_agrees_with_numpy_plain_and_under_jit_and_vmap(name, dtype):
+    function = FUNCTIONS[name]
+    atoms = compatible_atoms(dtype)
+    expected = jax.tree.leaves(function(atoms))
+    tolerance = 50 * np.finfo(dtype).eps  # a handful of roundings, PN's quotient
+    with jax.enable_x64(dtype == np.float64):
+        on_device = jax.tree.map(jnp.asarray, atoms)
+        results = [jax.jit(function)(on_device)]
+        if dtype == np.float32:  # slow, op by op; once is enough
+            results.append(function(on_device))
+        if name != "average":  # which reduces the axis that vmap would take
+            results.append(jax.vmap(function)(on_device))
+        for result in results:
+            for have, want in zip(jax.tree.leaves(result), expected, strict=True):
+                assert isinstance(have, jax.Array)
+                assert have.dtype == dtype
+                np.testing.assert_allclose(have, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_are_finite_at_interior_and_at_degenerate_atoms(name):
+    function = FUNCTIONS[name]
+    interior = compatible_atoms(np.float32)
+    degenerate = pb.Atoms(
+        np.array([[[0, 0.5], [0.5, 0]], [[0, 0], [0, 1]], [[1, 0], [0, 0]]], "float32"),
+        np.array([[0.5, 0.5], [0.5, 1], [0, 0.5]], "float32"),
+    )
+    if name in ("inverse", "log_anchor"):  # infinite or undefined at the limits
+        degenerate = interior
+
+    def total(atoms):
+        # NaN stands for an undefined probability; its gradient must still be 0.
+        return sum(jnp.nansum(leaf) for leaf in jax.tree.leaves(function(atoms)))
+
+    for atoms in (interior, degenerate):
+        gradient = jax.jit(jax.grad(total))(jax.tree.map(jnp.asarray, atoms))
+        for leaf in jax.tree.leaves(gradient):
+            assert np.all(np.isfinite(leaf))
+
+
+def test_the_gradient_of_an_end_is_the_row_of_its_binding_term():
+    joint = jnp.array([[0.1, 0.2], [0.3, 0.4]])
+    mu = jnp.array([0.25, 0.65])  # lower: mu1 - mu0; upper: p11 + p00
+    lower = jax.grad(lambda atoms: pb.pns_bounds(atoms).lower)(pb.Atoms(joint, mu))
+    upper = jax.grad(lambda atoms: pb.pns_bounds(atoms).upper)(pb.Atoms(joint, mu))
+    for gradient, row in ((lower, pb.TERM_MATRIX[0]), (upper, pb.TERM_MATRIX[5])):
+        mu1, mu0, p11, p10, p01, p00 = row
+        np.testing.assert_array_equal(gradient.mu, [mu0, mu1])
+        np.testing.assert_array_equal(gradient.joint, [[p00, p01], [p10, p11]])
+
+
+def test_integers_and_lists_become_default_floats():
+    interval = pb.pns_bounds(pb.Atoms([[1, 0], [0, 0]], [0, 1]))
+    assert interval.lower == interval.upper == 1
+    assert interval.lower.dtype == np.float64
+    counts = jnp.array([[1, 1], [1, 1]])
+    assert pb.atoms_from_counts(counts, counts).mu.dtype == jnp.float32
+
+
+def test_bfloat16_is_kept():
+    atoms = pb.Atoms(
+        jnp.full((2, 2), 0.25, jnp.bfloat16), jnp.array([0.25, 0.5], jnp.bfloat16)
+    )
+    assert pb.pns_bounds(atoms).lower.dtype == jnp.bfloat16
+
+
+def test_one_jax_array_among_numpy_ones_makes_the_result_a_jax_array():
+    interval = pb.pns_bounds(pb.Atoms(np.full((2, 2), 0.25), jnp.array([0.5, 0.5])))
+    assert isinstance(interval.lower, jax.Array)
+
+
+def test_values_are_not_checked_under_tracing_but_shapes_are():
+    contradictory = pb.Atoms(jnp.full((2, 2), 0.25), jnp.array([0.0, 0.1]))
+    traced = jax.jit(pb.pns_bounds)(contradictory)
+    assert traced.lower > traced.upper
+    with pytest.raises(pb.IncompatibleAtomsError):
+        pb.pns_bounds(contradictory)
+    with pytest.raises(ValueError, match="mu must have shape"):
+        jax.jit(pb.pns_bounds)(pb.Atoms(contradictory.joint, jnp.zeros(3)))
+
+
+def test_importing_the_package_imports_numpy_alone():
+    code = (
+        "import sys, numpy; before = set(sys.modules); import pns_bounds; "
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}; "
+        "print(sorted(new - set(sys.stdlib_module_names)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['pns_bounds']"

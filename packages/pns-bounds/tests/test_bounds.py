@@ -1,0 +1,325 @@
+"""Second implementation of every bound: the response-type linear program.
+
+A law q[x, y0, y1] of treatment and both potential outcomes fixes the atoms; the bounds
+on a linear functional of q are the optima of that functional over all laws with the
+same atoms. Nothing here knows a closed form.
+"""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pns_bounds as pb
+import pytest
+import scipy.optimize
+
+X, Y0, Y1 = np.meshgrid([0, 1], [0, 1], [0, 1], indexing="ij")
+Y = np.where(X == 1, Y1, Y0)  # consistency: what is seen is the outcome of one's arm
+
+CELL_EVENTS = [((X == x) & (Y == y)).astype(float) for x in (0, 1) for y in (0, 1)]
+EVENTS = {
+    "complier": (Y1 == 1) & (Y0 == 0),
+    "always": (Y1 == 1) & (Y0 == 1),
+    "never": (Y1 == 0) & (Y0 == 0),
+    "defier": (Y1 == 0) & (Y0 == 1),
+}
+BENEFITS = [(2.0, 0.5, -1.0, -3.0), (0.3, 1.0, 0.8, 0.1), (1.0, 1.0, 1.0, 1.0)]
+
+
+def atoms_of(law: np.ndarray) -> pb.Atoms:
+    """Sums a law q[..., x, y0, y1] into its atoms."""
+    joint = [(law * event).sum((-3, -2, -1)) for event in CELL_EVENTS]
+    mu = [(law * (outcome == 1)).sum((-3, -2, -1)) for outcome in (Y0, Y1)]
+    joint = np.stack(joint, axis=-1)
+    return pb.Atoms(joint.reshape(*joint.shape[:-1], 2, 2), np.stack(mu, axis=-1))
+
+
+def constraints(atoms: pb.Atoms, joint: bool = True, mu: bool = True):
+    """Returns rows and right-hand sides of the equalities that the atoms impose."""
+    rows = [np.ones(8)]
+    values = [1.0]
+    if joint:
+        rows += [event.ravel() for event in CELL_EVENTS]
+        values += list(np.ravel(atoms.joint))
+    if mu:
+        rows += [(outcome == 1).ravel().astype(float) for outcome in (Y0, Y1)]
+        values += list(np.ravel(atoms.mu))
+    return np.array(rows), np.array(values)
+
+
+def optima(objective: np.ndarray, rows: np.ndarray, values: np.ndarray):
+    """Minimises and maximises a linear functional of nonnegative cells."""
+    ends = []
+    for sign in (1, -1):
+        solution = scipy.optimize.linprog(
+            sign * objective.ravel().astype(float),
+            A_eq=rows,
+            b_eq=values,
+            bounds=(0, None),
+            method="highs",
+            options={
+                "primal_feasibility_tolerance": 1e-10,
+                "dual_feasibility_tolerance": 1e-10,
+            },
+        )
+        assert solution.status == 0, solution.message
+        ends.append(sign * solution.fun)
+    return ends
+
+
+def law_from_counts(counts) -> np.ndarray:
+    counts = np.array(counts, dtype=float)
+    return (counts / counts.sum()).reshape(2, 2, 2)
+
+
+def laws():
+    """Laws from eight counts, zeros being common; cells as rare as 1 in 8,000."""
+    count = st.one_of(st.just(0), st.integers(0, 1000))
+    counts = st.lists(count, min_size=8, max_size=8).filter(sum)
+    return counts.map(law_from_counts)
+
+
+# Cells in the order of (x, y0, y1), the last index fastest.
+NOBODY_TREATED_RESPONDED = law_from_counts([3, 1, 4, 1, 5, 0, 9, 0])  # p11 = 0
+EVERYBODY_TREATED = law_from_counts([0, 0, 0, 0, 2, 7, 1, 8])
+NOBODY_TREATED = law_from_counts([2, 7, 1, 8, 0, 0, 0, 0])
+EVERYBODY_RESPONDS = law_from_counts([0, 0, 0, 3, 0, 0, 0, 5])
+TREATMENT_DECIDES = law_from_counts([0, 4, 0, 0, 0, 6, 0, 0])
+ONE_CELL = law_from_counts([0, 0, 0, 0, 0, 0, 1, 0])
+
+
+def against_the_program(test):
+    """Runs a test of one law on hypothesis' laws and on the degenerate ones."""
+    for law in (
+        NOBODY_TREATED_RESPONDED,
+        EVERYBODY_TREATED,
+        NOBODY_TREATED,
+        EVERYBODY_RESPONDS,
+        TREATMENT_DECIDES,
+        ONE_CELL,
+    ):
+        test = hypothesis.example(law=law)(test)
+    return hypothesis.settings(max_examples=150)(hypothesis.given(law=laws())(test))
+
+
+def assert_equal_interval(interval: pb.Interval, ends, law) -> None:
+    np.testing.assert_allclose(
+        [float(interval.lower), float(interval.upper)],
+        ends,
+        rtol=0,
+        atol=1e-9,
+        err_msg=f"law q[x, y0, y1] = {law.tolist()}",
+    )
+
+
+@against_the_program
+def test_pns_and_harm_are_the_optima_of_the_program(law):
+    atoms = atoms_of(law)
+    program = constraints(atoms)
+    assert_equal_interval(
+        pb.pns_bounds(atoms), optima(EVENTS["complier"], *program), law
+    )
+    assert_equal_interval(
+        pb.harm_bounds(atoms), optima(EVENTS["defier"], *program), law
+    )
+
+
+@against_the_program
+def test_each_response_type_is_the_optimum_of_the_program(law):
+    atoms = atoms_of(law)
+    for name, interval in pb.response_type_bounds(atoms)._asdict().items():
+        ends = optima(EVENTS[name], *constraints(atoms))
+        assert_equal_interval(interval, ends, law)
+
+
+@against_the_program
+def test_pn_is_the_optimum_of_the_program_or_undefined(law):
+    atoms = atoms_of(law)
+    p11 = atoms.joint[1, 1]
+    interval = pb.pn_bounds(atoms)
+    if p11 == 0:
+        assert np.isnan(interval.lower) and np.isnan(interval.upper)
+    else:
+        unharmed = (X == 1) & (Y == 1) & (Y0 == 0)
+        assert_equal_interval(
+            interval, optima(unharmed / p11, *constraints(atoms)), law
+        )
+
+
+@against_the_program
+def test_ps_is_the_optimum_of_the_program_or_undefined(law):
+    atoms = atoms_of(law)
+    p00 = atoms.joint[0, 0]
+    interval = pb.ps_bounds(atoms)
+    if p00 == 0:
+        assert np.isnan(interval.lower) and np.isnan(interval.upper)
+    else:
+        helped = (X == 0) & (Y == 0) & (Y1 == 1)
+        assert_equal_interval(interval, optima(helped / p00, *constraints(atoms)), law)
+
+
+@against_the_program
+def test_unit_selection_is_the_optimum_of_the_program(law):
+    atoms = atoms_of(law)
+    for benefits in BENEFITS:  # rising, falling and flat in PNS
+        objective = sum(
+            benefit * event
+            for benefit, event in zip(benefits, EVENTS.values(), strict=True)
+        )
+        interval = pb.unit_selection_bounds(atoms, *benefits)
+        assert_equal_interval(
+            interval, optima(np.asarray(objective), *constraints(atoms)), law
+        )
+
+
+@against_the_program
+def test_a_single_source_gives_the_optimum_of_its_own_program(law):
+    atoms = atoms_of(law)
+    pns = EVENTS["complier"]
+    assert_equal_interval(
+        pb.experimental_only_bounds(atoms.mu),
+        optima(pns, *constraints(atoms, joint=False)),
+        law,
+    )
+    assert_equal_interval(
+        pb.observational_only_bounds(atoms.joint),
+        optima(pns, *constraints(atoms, mu=False)),
+        law,
+    )
+
+
+def test_the_combined_interval_lies_within_those_of_either_source(cells):
+    atoms = atoms_of(cells)
+    combined = pb.pns_bounds(atoms)
+    for single in (
+        pb.experimental_only_bounds(atoms.mu),
+        pb.observational_only_bounds(atoms.joint),
+    ):
+        assert np.all(single.lower <= combined.lower)
+        assert np.all(single.upper >= combined.upper - 1e-15)
+        assert np.any(single.width > combined.width + 0.1)
+
+
+def test_the_average_is_the_optimum_of_the_program_over_all_strata():
+    rng = np.random.default_rng(3)
+    laws_by_stratum = rng.dirichlet(np.full(8, 0.5), size=4).reshape(4, 2, 2, 2)
+    weights = np.array([1.0, 3.0, 0.0, 2.0])
+    share = weights / weights.sum()
+    atoms = atoms_of(laws_by_stratum)
+    programs = [constraints(pb.Atoms(*row)) for row in zip(*atoms, strict=True)]
+    rows = scipy.linalg.block_diag(*[program[0] for program in programs])
+    values = np.concatenate([program[1] for program in programs])
+    objective = np.concatenate([s * EVENTS["complier"].ravel() for s in share])
+
+    average = pb.average_bounds(pb.pns_bounds(atoms), weights)
+
+    assert_equal_interval(average, optima(objective, rows, values), laws_by_stratum)
+    marginal = pb.pns_bounds(
+        pb.Atoms(
+            np.einsum("i,ixy->xy", share, atoms.joint),
+            np.einsum("i,ix->x", share, atoms.mu),
+        )
+    )
+    assert marginal.width > average.width + 0.01  # covariates narrow the interval
+
+
+def test_harm_is_pns_with_the_arms_exchanged(cells):
+    exchanged = atoms_of(np.einsum("ixab->ixba", cells)[:, ::-1])
+    for harm, pns in zip(
+        pb.harm_bounds(atoms_of(cells)), pb.pns_bounds(exchanged), strict=True
+    ):
+        np.testing.assert_allclose(harm, pns, rtol=0, atol=1e-15)
+
+
+def test_published_example_of_two_sexes_with_one_trial():
+    """Mueller and Pearl (2023): the same trial, opposite meanings."""
+    mu = [[0.210, 0.489], [0.210, 0.490]]
+    chose = np.array([0.3, 0.7])  # nobody's choice differs by sex
+    recovered = np.array([[0.70, 0.27], [0.70, 0.70]])  # [sex, x]
+    joint = np.stack([chose * (1 - recovered), chose * recovered], axis=-1)
+    atoms = pb.Atoms(joint, mu)
+    np.testing.assert_allclose(pb.pns_bounds(atoms).lower, [0.279, 0.49], atol=1e-12)
+    np.testing.assert_allclose(pb.pns_bounds(atoms).upper, [0.279, 0.49], atol=1e-12)
+    np.testing.assert_allclose(pb.harm_bounds(atoms).lower, [0.0, 0.21], atol=1e-12)
+    np.testing.assert_allclose(pb.harm_bounds(atoms).upper, [0.0, 0.21], atol=1e-12)
+
+
+def test_winners_curse_numbers_of_the_paper():
+    """Section 3: the largest of four noisy lower terms is 0.68, the truth is 0.40."""
+    upper = [1.0] * 4
+    truth = pb.envelope(pb.BoundTerms([0.05, 0.40, 0.28, 0.30], upper))
+    noisy = pb.envelope(pb.BoundTerms([0.02, 0.40, 0.68, 0.22], upper))
+    assert truth.lower == 0.40
+    assert noisy.lower == 0.68
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_anchored_probabilities_give_ordered_intervals_within_the_unit(dtype):
+    """No tolerance: 0 <= lower <= upper <= 1 for compatible atoms of every format."""
+    rng = np.random.default_rng(5)
+    scale = rng.choice([0.5, 5.0, 80.0], size=(200_000, 1))
+    logits = (scale * rng.uniform(-1, 1, size=(200_000, 6))).astype(dtype)
+    weights = np.exp(logits[:, :4] - logits[:, :4].max(-1, keepdims=True))
+    joint = (weights / weights.sum(-1, keepdims=True)).reshape(-1, 2, 2)
+    atoms = pb.Atoms(joint, pb.anchor(joint, logits[:, 4:]))
+    undefined_allowed = {"pn": joint[:, 1, 1] == 0, "ps": joint[:, 0, 0] == 0}
+    intervals = {
+        **pb.response_type_bounds(atoms)._asdict(),
+        "pn": pb.pn_bounds(atoms),
+        "ps": pb.ps_bounds(atoms),
+        "experiment": pb.experimental_only_bounds(atoms.mu),
+        "observation": pb.observational_only_bounds(atoms.joint),
+    }
+    for name, (lower, upper) in intervals.items():
+        assert lower.dtype == upper.dtype == dtype, name
+        undefined = undefined_allowed.get(name, np.zeros(len(joint), bool))
+        np.testing.assert_array_equal(np.isnan(lower), undefined, err_msg=name)
+        ordered = (lower >= 0) & (lower <= upper) & (upper <= 1)
+        assert np.all(ordered | undefined), name
+
+
+def test_incompatible_atoms_raise_project_or_stay():
+    joint = np.full((3, 2, 2), 0.25)
+    mu = np.array([[0.5, 0.5], [0.5, 0.9], [0.1, 0.5]])
+    atoms = pb.Atoms(joint, mu)
+    with pytest.raises(
+        pb.IncompatibleAtomsError, match="2 of 3 rows are affected, the first at .* 1"
+    ):
+        pb.pns_bounds(atoms)
+    projected = pb.pns_bounds(atoms, incompatible="project")
+    nearest = pb.Atoms(joint, np.array([[0.5, 0.5], [0.5, 0.75], [0.25, 0.5]]))
+    np.testing.assert_array_equal(projected, pb.pns_bounds(nearest))
+    kept = pb.pns_bounds(pb.Atoms(joint[0], [0.0, 0.1]), incompatible="allow")
+    assert kept.lower > kept.upper  # a contradiction is shown, never swapped
+    benefit = pb.unit_selection_bounds(
+        pb.Atoms(joint[0], [0.0, 0.1]), 0.0, 1.0, 0.0, 0.0, incompatible="allow"
+    )
+    assert benefit.lower > benefit.upper
+    necessity = pb.pn_bounds(pb.Atoms(joint[0], [0.0, 0.5]), incompatible="allow")
+    assert necessity.lower > necessity.upper
+    with pytest.raises(ValueError, match="incompatible must be one of"):
+        pb.pns_bounds(atoms, incompatible="ignore")  # pyright: ignore[reportArgumentType]
+
+
+def test_unit_selection_takes_benefits_by_row(cells):
+    atoms = atoms_of(cells[:3])
+    compliers = np.array([1.0, 2.0, 3.0])
+    whole = pb.unit_selection_bounds(atoms, compliers, 0.5, 0.0, -1.0)
+    for row in range(3):
+        single = pb.unit_selection_bounds(
+            pb.Atoms(atoms.joint[row], atoms.mu[row]), compliers[row], 0.5, 0.0, -1.0
+        )
+        assert (whole.lower[row], whole.upper[row]) == tuple(single)
+
+
+def test_average_rejects_what_has_no_mean():
+    interval = pb.Interval(np.array([0.1, np.nan]), np.array([0.2, np.nan]))
+    with pytest.raises(ValueError, match="1 of 2 rows .* index 1"):
+        pb.average_bounds(interval)
+    interval = pb.Interval(np.array([0.1, 0.2]), np.array([0.2, 0.4]))
+    for weights in ([0.0, 0.0], [-1.0, 2.0], [np.inf, 1.0]):
+        with pytest.raises(ValueError, match="not all zero"):
+            pb.average_bounds(interval, weights)
+    with pytest.raises(ValueError, match=r"leading dimensions, got \[2\] and \[3\]"):
+        pb.average_bounds(interval, [1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="share a shape"):
+        pb.average_bounds(pb.Interval(0.1, 0.2))

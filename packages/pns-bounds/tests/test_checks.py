@@ -1,0 +1,77 @@
+"""A user's mistake gets one sentence: what, how many rows, the first, what to do."""
+
+import numpy as np
+import pns_bounds as pb
+import pytest
+
+FAIR = [[0.25, 0.25], [0.25, 0.25]]
+USES_ATOMS = [
+    pb.bound_terms,
+    pb.pns_bounds,
+    pb.harm_bounds,
+    pb.pn_bounds,
+    pb.ps_bounds,
+    pb.response_type_bounds,
+    lambda atoms: pb.unit_selection_bounds(atoms, 1, 0, 0, 0),
+    pb.compatibility_slack,
+    pb.is_compatible,
+    pb.project_to_compatible,
+    pb.identify_under_monotonicity,
+    pb.anchor_inverse,
+]
+
+
+@pytest.mark.parametrize("function", USES_ATOMS)
+@pytest.mark.parametrize(
+    ("joint", "mu", "message"),
+    [
+        ([0.25] * 4, [0.5, 0.5], r"joint must have shape \[..., 2, 2\], got \[4\]"),
+        ([[0.2] * 3] * 2, [0.5, 0.5], r"joint must have shape .* got \[2, 3\]"),
+        (FAIR, 0.5, r"mu must have shape \[..., 2\], got \[\]"),
+        (FAIR, [0.5, 0.5, 0.5], r"mu must have shape \[..., 2\], got \[3\]"),
+        ([FAIR] * 3, [0.5, 0.5], r"leading dimensions, got \[3\] and \[\]"),
+        (FAIR, [0.5, np.nan], r"mu must hold probabilities .* got \[0.5, nan\]"),
+        (FAIR, [0.5, 1.1], r"mu must hold probabilities .* got \[0.5, 1.1\]"),
+        ([[0.5, np.nan], [0.5, 0]], [0.5, 0.5], "joint must hold probabilities"),
+        ([[-0.1, 0.6], [0.5, 0]], [0.5, 0.5], "joint must hold probabilities"),
+        ([[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5], "must sum to one.*overall total"),
+    ],
+)
+def test_bad_atoms_are_named(function, joint, mu, message):
+    with pytest.raises(ValueError, match=message):
+        function(pb.Atoms(joint, mu))
+
+
+def test_the_first_bad_row_and_their_number_are_named():
+    joint = np.full((2, 5, 2, 2), 0.25)
+    joint[0, 3] = [[0.2, 0.2], [0.2, 0.2]]
+    joint[1, 1] = 0.3
+    with pytest.raises(ValueError) as caught:
+        pb.pns_bounds(pb.Atoms(joint, np.full((2, 5, 2), 0.5)))
+    assert "2 of 10 rows are affected, the first at index (0, 3)" in str(caught.value)
+    assert "[[0.2, 0.2], [0.2, 0.2]]" in str(caught.value)
+
+
+def test_a_single_source_is_checked_too():
+    with pytest.raises(ValueError, match="mu must hold"):
+        pb.experimental_only_bounds([0.2, -0.1])
+    with pytest.raises(ValueError, match="sum to one"):
+        pb.observational_only_bounds([[0.2, 0.1], [0.1, 0.1]])
+    with pytest.raises(ValueError, match="sum to one"):
+        pb.identify_under_exogeneity([[0.2, 0.1], [0.1, 0.1]])
+
+
+def test_rounding_is_forgiven_and_a_wrong_digit_is_not():
+    def near_one(error):
+        return pb.Atoms([[0.25 + error, 0.25], [0.25, 0.25]], [0.5, 0.5])
+
+    pb.pns_bounds(near_one(9e-7))
+    above = pb.pns_bounds(pb.Atoms([[0.0, 0.0], [0.0, 1.0]], [0.5, 1 + 2e-16]))
+    assert 0 <= above.lower <= above.upper
+    with pytest.raises(ValueError, match="sum to one"):
+        pb.pns_bounds(near_one(2e-6))
+
+
+def test_text_is_no_probability():
+    with pytest.raises(TypeError, match="array of numbers"):
+        pb.pns_bounds(pb.Atoms([["a", "b"], ["c", "d"]], [0.5, 0.5]))

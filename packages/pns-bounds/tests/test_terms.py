@@ -1,0 +1,51 @@
+"""Bound terms against their matrix form, and identities that hold among them."""
+
+import numpy as np
+import pns_bounds as pb
+import pytest
+
+
+def random_atoms(num_rows: int = 1000) -> pb.Atoms:
+    """Atoms with no regard for compatibility: the terms are plain algebra."""
+    rng = np.random.default_rng(0)
+    joint = rng.dirichlet(np.ones(4), size=num_rows).reshape(-1, 2, 2)
+    return pb.Atoms(joint, rng.random((num_rows, 2)))
+
+
+def eta_of(atoms: pb.Atoms) -> np.ndarray:
+    """Orders the atoms as in app. sec:pns-theory: mu1, mu0, p11, p10, p01, p00."""
+    joint, mu = atoms
+    columns = [mu[:, 1], mu[:, 0]]
+    columns += [joint[:, x, y] for x, y in ((1, 1), (1, 0), (0, 1), (0, 0))]
+    return np.stack(columns, axis=-1)
+
+
+def test_the_matrix_reproduces_the_terms():
+    atoms = random_atoms()
+    terms = pb.bound_terms(atoms)
+    assert pb.TERM_MATRIX.shape == (7, 6) and pb.TERM_OFFSET.shape == (7,)
+    np.testing.assert_array_equal(terms.lower[:, 0], 0)
+    np.testing.assert_allclose(
+        np.concatenate([terms.lower[:, 1:], terms.upper], axis=-1),
+        eta_of(atoms) @ pb.TERM_MATRIX.T + pb.TERM_OFFSET,
+        rtol=0,
+        atol=1e-15,
+    )
+
+
+def test_the_matrix_cannot_be_changed_by_accident():
+    for constant in (pb.TERM_MATRIX, pb.TERM_OFFSET):
+        with pytest.raises(ValueError, match="read-only"):
+            constant[0] = 2
+
+
+def test_the_first_free_lower_term_is_the_sum_of_the_other_two():
+    """So the paper's illustration (0.05, 0.40, 0.28, 0.30) stands for no atoms."""
+    lower = pb.bound_terms(random_atoms()).lower
+    np.testing.assert_allclose(lower[:, 1], lower[:, 2] + lower[:, 3], atol=1e-15)
+
+
+def test_terms_by_hand():
+    terms = pb.bound_terms(pb.Atoms([[0.1, 0.2], [0.3, 0.4]], [0.25, 0.65]))
+    np.testing.assert_allclose(terms.lower, [0, 0.4, 0.35, 0.05], atol=1e-15)
+    np.testing.assert_allclose(terms.upper, [0.65, 0.75, 0.5, 0.9], atol=1e-15)
