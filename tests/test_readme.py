@@ -1,0 +1,51 @@
+"""What the READMEs print is what their code prints."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+READMES = sorted([ROOT / "README.md", *ROOT.glob("packages/*/README.md")])
+
+
+def code_and_output(text: str) -> tuple[str, str]:
+    """Joins the Python blocks of a page, and the plain blocks that follow them."""
+    pairs = re.findall(r"```python\n(.*?)```\n```\n(.*?)```", text, flags=re.DOTALL)
+    return "\n".join(code for code, _ in pairs), "".join(out for _, out in pairs)
+
+
+@pytest.mark.parametrize("path", READMES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_examples_print_what_the_page_says(path, tmp_path):
+    text = path.read_text()
+    code, output = code_and_output(text)
+    assert code and text.count("```python") == len(re.findall(r"```\n```\n", text))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.stdout == output, done.stderr
+
+
+def test_the_demo_prints_the_table_of_the_readme():
+    program = ROOT / "experiments" / "two_sexes.py"
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=True
+    )
+    table = done.stdout.split("\n\n", 1)[1]
+    assert "[0.490, 0.490]" in table
+    assert table in (ROOT / "README.md").read_text()
+
+
+def test_the_two_commands_of_the_readme_exist():
+    commands = re.search(
+        r"## Two commands.*?```\n(.*?)```", READMES[0].read_text(), re.DOTALL
+    )
+    assert commands and commands[1].split() == ["tools/demo", "tools/test"]
+    for command in commands[1].split():
+        assert (ROOT / command).stat().st_mode & 0o111
