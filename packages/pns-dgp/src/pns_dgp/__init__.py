@@ -1,0 +1,58 @@
+"""Structural models of treatment and outcome, with exact truth for both regimes."""
+
+from pns_dgp._acic import AcicModel, acic_model
+from pns_dgp._benchmark import Benchmark, export_benchmark, read_benchmark
+from pns_dgp._covariates import (
+    AcicCovariates,
+    Covariates,
+    RowCovariates,
+    Scaling,
+    load_acic_csv,
+)
+from pns_dgp._li import (
+    LI_PANEL_SEEDS,
+    LiModel,
+    is_near_degenerate,
+    li_model_1,
+    random_li_model,
+)
+from pns_dgp._model import (
+    REGIMES,
+    Population,
+    Regime,
+    Sample,
+    StructuralModel,
+    Truth,
+    truth_from_cells,
+)
+from pns_dgp._parameters import load_model, save_model
+from pns_dgp._split import ConfoundedSplit, confounded_split
+
+__all__ = [
+    "LI_PANEL_SEEDS",
+    "REGIMES",
+    "AcicCovariates",
+    "AcicModel",
+    "Benchmark",
+    "ConfoundedSplit",
+    "Covariates",
+    "LiModel",
+    "Population",
+    "Regime",
+    "RowCovariates",
+    "Sample",
+    "Scaling",
+    "StructuralModel",
+    "Truth",
+    "acic_model",
+    "confounded_split",
+    "export_benchmark",
+    "is_near_degenerate",
+    "li_model_1",
+    "load_acic_csv",
+    "load_model",
+    "random_li_model",
+    "read_benchmark",
+    "save_model",
+    "truth_from_cells",
+]

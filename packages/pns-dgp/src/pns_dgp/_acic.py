@@ -1,0 +1,264 @@
+"""The high-dimensional structural model of app:dgp-high-dim.
+
+    H_j ~ Bernoulli(pi_j), hidden
+    P(X=1 | Z, H) = p(Z) + gamma sum_j alpha_j (H_j - pi_j)              eq:treatment-model
+    P(Y_x=1 | Z, H) = sigmoid(a_x + beta_x . Z + sum_j c_xj D_j
+        + sum_{j<l} d_xjl D_j D_l + sum_j r_xj D_j (v_xj . Z)),  D_j = H_j - pi_j
+                                                                         eq:outcome-model
+    Y_x = 1{eta <= P(Y_x=1 | Z, H)}, one eta ~ U(0, 1) for both arms
+
+p(Z) is kept within [eps + gamma, 1 - eps - gamma], so the clip of eq:treatment-model never
+binds and P(X=1 | Z) = p(Z) exactly. The paper prints no coefficients: they are drawn from
+a seed, and belong to the parameters that a run saves.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from scipy import special
+
+from pns_dgp._covariates import AcicCovariates, Covariates
+from pns_dgp._model import (
+    Array,
+    Population,
+    Regime,
+    Sample,
+    Truth,
+    check_count,
+    checked_rows,
+    enumerate_binary,
+    regime_key,
+    truth_from_cells,
+)
+from pns_dgp._rng import map_blocks
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AcicModel:
+    """A high-dimensional model; see the module's formulas for the symbols.
+
+    Attributes:
+      hidden_probs: [k] pi.
+      gamma: strength of hidden confounding of the treatment.
+      epsilon: least distance of P(X=1 | Z, H) from 0 and 1.
+      alpha: [k], absolute values summing to at most 1.
+      propensity_intercept: of the logit from which p(Z) is squeezed.
+      propensity_slope: [d] of that logit.
+      intercept: [2] a.
+      slope: [2, d] beta.
+      hidden_effect: [2, k] c.
+      hidden_pairs: [2, k, k] d, upper triangle.
+      modulation: [2, k] r.
+      modulator: [2, k, d] v.
+      covariates: where Z comes from.
+    """
+
+    hidden_probs: np.ndarray
+    gamma: float
+    epsilon: float
+    alpha: np.ndarray
+    propensity_intercept: float
+    propensity_slope: np.ndarray
+    intercept: np.ndarray
+    slope: np.ndarray
+    hidden_effect: np.ndarray
+    hidden_pairs: np.ndarray
+    modulation: np.ndarray
+    modulator: np.ndarray
+    covariates: Covariates = dataclasses.field(default_factory=AcicCovariates)
+
+    def __post_init__(self):
+        """Checks the parameters and makes arrays of them."""
+        k, d = len(self.hidden_probs), len(self.covariates.names)
+        shapes = {
+            "hidden_probs": (k,),
+            "alpha": (k,),
+            "propensity_slope": (d,),
+            "intercept": (2,),
+            "slope": (2, d),
+            "hidden_effect": (2, k),
+            "hidden_pairs": (2, k, k),
+            "modulation": (2, k),
+            "modulator": (2, k, d),
+        }
+        for name, shape in shapes.items():
+            # A model without hidden variables has empty arrays, in JSON mere [].
+            value = np.asarray(getattr(self, name), np.float64)
+            value = value.reshape(shape) if value.size == 0 else value
+            if value.shape != shape or not np.all(np.isfinite(value)):
+                raise ValueError(
+                    f"{name} must be finite numbers of shape {list(shape)}, got shape "
+                    f"{list(value.shape)}."
+                )
+            object.__setattr__(self, name, value)
+        if not np.all((self.hidden_probs > 0) & (self.hidden_probs < 1)):
+            raise ValueError("hidden_probs must lie inside (0, 1).")
+        if np.abs(self.alpha).sum() > 1 + 1e-12:
+            raise ValueError("the absolute values of alpha must sum to at most 1.")
+        if not (self.gamma >= 0 and self.epsilon > 0):
+            raise ValueError("gamma must not be negative, and epsilon be positive.")
+        if self.gamma + self.epsilon >= 0.5:
+            raise ValueError(
+                "gamma + epsilon must be less than 0.5, or no treatment probability "
+                f"is left; got {self.gamma} + {self.epsilon}."
+            )
+        if np.any(np.tril(self.hidden_pairs) != 0):
+            raise ValueError("hidden_pairs must have entries for j < l only.")
+
+    @property
+    def num_covariates(self) -> int:
+        """How many covariates the learner sees."""
+        return len(self.covariates.names)
+
+    def propensity(self, z: Array) -> np.ndarray:
+        """Computes p(z) = P(X=1 | z) [n]."""
+        return self._propensity(checked_rows(z, self.num_covariates))
+
+    def sample_population(self, key: jax.Array, n: int) -> Population:
+        """Draws people with both potential outcomes."""
+        z, (x, _), (y0, y1) = self._draw(key, n)
+        return Population(z=z, x=x, y0=y0, y1=y1)
+
+    def sample(self, key: jax.Array, n: int, regime: Regime) -> Sample:
+        """Draws a table of n rows; not for `vmap`, whose rows NumPy cannot draw."""
+        z, (chosen, coin), (y0, y1) = self._draw(regime_key(key, regime), n)
+        x = chosen if regime == "observational" else coin
+        return Sample(z=z, x=x, y=np.where(x == 1, y1, y0))
+
+    def oracle(self, z: Array) -> Truth:
+        """Computes the truth at z [n, d] by summation over the 2^k hidden values."""
+        z = checked_rows(z, self.num_covariates)
+        hidden, weights = enumerate_binary(self.hidden_probs)
+        p_x, p_y = self._probabilities(z[:, None, :], hidden)  # [n, 2^k], [2, n, 2^k]
+        p_x = np.stack([1 - p_x, p_x])
+        # One threshold for both arms: who responds in the weaker arm does in both.
+        both = np.minimum(p_y[0], p_y[1])
+        types = np.stack([1 - np.maximum(*p_y), p_y[1] - both, p_y[0] - both, both])
+        cells = np.einsum("xnh,tnh,h->nxt", p_x, types, weights)
+        return truth_from_cells(cells.reshape(-1, 2, 2, 2))  # t = (y0, y1) in order
+
+    def parameters(self) -> dict[str, Any]:
+        """Returns every coefficient, ready for JSON."""
+        values = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            values[field.name] = (
+                value.tolist() if isinstance(value, np.ndarray) else value
+            )
+        values["covariates"] = self.covariates.describe()
+        return values
+
+    def _propensity(self, z: np.ndarray) -> np.ndarray:
+        least = self.epsilon + self.gamma
+        logit = self.propensity_intercept + z @ self.propensity_slope
+        return least + (1 - 2 * least) * special.expit(logit)
+
+    def _probabilities(self, z: np.ndarray, hidden: np.ndarray):
+        """Computes P(X=1 | z, h) [...] and P(Y_x=1 | z, h) [2, ...].
+
+        z [..., d] and hidden [..., k] broadcast against each other.
+        """
+        centred = hidden - self.hidden_probs
+        p_x = self._propensity(z) + self.gamma * (centred @ self.alpha)
+        logits = []
+        for x in (0, 1):
+            modulated = self.modulation[x] * (z @ self.modulator[x].T)  # [..., k]
+            pairs = np.sum((centred @ self.hidden_pairs[x]) * centred, axis=-1)
+            logits.append(
+                self.intercept[x]
+                + z @ self.slope[x]
+                + centred @ self.hidden_effect[x]
+                + pairs
+                + np.sum(modulated * centred, axis=-1)
+            )
+        return p_x, special.expit(np.stack(logits))
+
+    def _draw(self, key: jax.Array, n: int):
+        """Draws z, (own choice, fair coin) and (y0, y1)."""
+        check_count(n)
+        z = np.empty((n, self.num_covariates), np.float32)
+        columns = np.empty((4, n), np.int32)
+
+        def one_block(rng: np.random.Generator, rows: int):
+            # Rounded first: the probabilities are those of the covariates as returned.
+            block = self.covariates.draw(rng, rows).astype(np.float32)
+            hidden = rng.random((rows, len(self.hidden_probs))) < self.hidden_probs
+            p_x, p_y = self._probabilities(block.astype(np.float64), hidden)
+            choice, coin, threshold = rng.random((3, rows))
+            outcomes = threshold <= p_y
+            return block, np.stack([choice < p_x, coin < 0.5, *outcomes])
+
+        for where, (block, draws) in map_blocks(one_block, key, n):
+            size = where.stop - where.start
+            z[where], columns[:, where] = block[:size], draws[:, :size]
+        return z, columns[:2], columns[2:]
+
+
+def acic_model(
+    seed: int = 0,
+    num_hidden: int = 5,
+    gamma: float = 0.14,
+    epsilon: float = 0.01,
+    overlap: float = 1.0,
+    hidden_strength: float = 1.0,
+    num_active: int = 30,
+    covariates: Covariates | None = None,
+) -> AcicModel:
+    """Draws a high-dimensional model from a seed.
+
+    With the defaults P(X=1 | z) runs from 0.15 to 0.85 and P(X=1 | z, h) from 0.01 to
+    0.99; a quarter of the people have P(X=1 | z) within 0.1 of its least or greatest
+    value: thin overlap, by design. The hidden variables that lead to treatment also
+    lead to response, so confounding does not cancel.
+
+    Args:
+      seed: names the coefficients; the same arguments give the same model anywhere.
+      num_hidden: k, the number of hidden binaries.
+      gamma: strength of hidden confounding of the treatment.
+      epsilon: least distance of P(X=1 | z, h) from 0 and 1.
+      overlap: 0 is thinnest; larger values pull p(z) towards 1/2.
+      hidden_strength: scales what the hidden variables do to the outcome.
+      num_active: how many covariates enter each linear index.
+      covariates: where Z comes from; the challenge's law by default, or `RowCovariates`.
+
+    Returns:
+      The model; its coefficients are in `parameters()`.
+    """
+    covariates = AcicCovariates() if covariates is None else covariates
+    d, k = len(covariates.names), num_hidden
+    if not 1 <= num_active <= d:
+        raise ValueError(f"num_active must be between 1 and {d}, got {num_active}.")
+    if overlap < 0:
+        raise ValueError(f"overlap must not be negative, got {overlap}.")
+    rng = np.random.default_rng(seed)  # PCG64, stable by promise
+
+    def index(norm: float) -> np.ndarray:
+        """Draws coefficients of a few covariates, their Euclidean norm given."""
+        weights = np.zeros(d)
+        chosen = rng.choice(d, num_active, replace=False)
+        weights[chosen] = rng.uniform(-1, 1, num_active)
+        return norm * weights / np.linalg.norm(weights)
+
+    def bounded(shape: tuple[int, ...], size: float) -> np.ndarray:
+        return size * rng.uniform(0.5, 1, shape) * rng.choice([-1, 1], shape)
+
+    alpha = bounded((k,), 1.0)
+    return AcicModel(
+        hidden_probs=rng.uniform(0.3, 0.7, k),
+        gamma=gamma,
+        epsilon=epsilon,
+        alpha=alpha / max(np.abs(alpha).sum(), 1e-300),
+        propensity_intercept=0.0,
+        propensity_slope=index(3.0) / (1 + overlap),
+        intercept=rng.uniform(-0.5, 0.5, 2),
+        slope=np.stack([index(1.2), index(1.2)]),
+        hidden_effect=hidden_strength * np.sign(alpha) * np.abs(bounded((2, k), 2.0)),
+        hidden_pairs=hidden_strength * np.triu(bounded((2, k, k), 0.6), 1),
+        modulation=hidden_strength * bounded((2, k), 0.4),
+        modulator=np.stack([[index(1.0) for _ in range(k)] for _ in (0, 1)]).reshape(
+            2, k, d
+        ),
+        covariates=covariates,
+    )

@@ -1,0 +1,88 @@
+"""Exchangeable copulas, as normal scores.
+
+A block of dependent columns is drawn as s = Phi^-1(u), u from the copula: normal scores
+keep both tails, and quantile functions are smooth in them. Archimedean families use the
+frailty construction u_i = psi(E_i / V), E_i standard exponential, V with Laplace
+transform psi (Marshall and Olkin 1988).
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+
+def draw_scores(
+    rng: np.random.Generator, n: int, size: int, copula: dict[str, Any]
+) -> np.ndarray:
+    """Draws n rows of normal scores [n, size] from an exchangeable copula.
+
+    Args:
+      rng: the stream.
+      n: how many rows.
+      size: how many dependent columns.
+      copula: its `family`, and `parameter` (and `df`) as that family has them.
+    """
+    family = copula["family"]
+    if family == "independence":
+        return rng.standard_normal((n, size))
+    if family in ("gaussian", "student"):
+        rho = copula["parameter"]
+        common, own = rng.standard_normal((n, 1)), rng.standard_normal((n, size))
+        scores = np.sqrt(rho) * common + np.sqrt(1 - rho) * own
+        if family == "gaussian":
+            return scores
+        df = copula["df"]
+        scores /= np.sqrt(rng.chisquare(df, (n, 1)) / df)
+        return special.ndtri(special.stdtr(df, scores))
+    if family not in _FRAILTY:
+        raise ValueError(f"copula family must be known, got {family!r}.")
+    draw_frailty, psi = _FRAILTY[family]
+    theta = copula["parameter"]
+    frailty = draw_frailty(rng, theta, (n, 1))
+    return special.ndtri(psi(rng.standard_exponential((n, size)) / frailty, theta))
+
+
+def _draw_gamma(rng, theta, shape):
+    return rng.standard_gamma(1 / theta, shape)
+
+
+def _draw_stable(rng, theta, shape):
+    """Draws the positive stable law with transform exp(-t^(1/theta)) (Kanter 1975)."""
+    index = 1 / theta
+    angle, energy = rng.uniform(0, np.pi, shape), rng.standard_exponential(shape)
+    return (
+        np.sin(index * angle)
+        / np.sin(angle) ** theta
+        * (np.sin((1 - index) * angle) / energy) ** (theta - 1)
+    )
+
+
+def _draw_log_series(rng, theta, shape):
+    return rng.logseries(-np.expm1(-theta), shape).astype(np.float64)
+
+
+def _draw_sibuya(rng, theta, shape):
+    """Draws P(V = k) = (-1)^(k+1) binom(1/theta, k) by inversion (Hofert 2011).
+
+    The survival function at k is 1 / (k Beta(k, 1 - 1/theta)); its asymptote, inverted,
+    is at most one too small.
+    """
+    index = 1 / theta
+    tail = rng.random(shape)
+    guess = np.maximum(np.floor((tail * special.gamma(1 - index)) ** -theta), 1)
+    survival = np.exp(-np.log(guess) - special.betaln(guess, 1 - index))
+    # Beyond 1e15 neighbouring integers are one number.
+    frailty = np.where((survival > tail) & (guess < 1e15), guess + 1, guess)
+    return np.where(tail >= 1 - index, 1.0, frailty)
+
+
+_FRAILTY = {
+    "clayton": (_draw_gamma, lambda t, theta: (1 + t) ** (-1 / theta)),
+    "gumbel": (_draw_stable, lambda t, theta: np.exp(-(t ** (1 / theta)))),
+    "frank": (
+        _draw_log_series,
+        lambda t, theta: -np.log1p(np.expm1(-theta) * np.exp(-t)) / theta,
+    ),
+    "joe": (_draw_sibuya, lambda t, theta: 1 - (-np.expm1(-t)) ** (1 / theta)),
+}

@@ -1,0 +1,234 @@
+"""The 200 covariates of the ACIC 2019 high-dimensional track: their law, or your rows.
+
+The challenge's covariates were simulated: 30 blocks of dependent columns, each block one
+exchangeable copula, and 20 independent columns. The law is a table of facts in this
+package, so fresh rows are unlimited. Structural models use the columns winsorised at
+their 0.5 and 99.5 percentiles, then standardised: the raw tails, to 80,466, would
+otherwise rule every linear index.
+"""
+
+import dataclasses
+import functools
+import importlib.resources
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from pns_dgp._copulas import draw_scores
+from pns_dgp._margins import Margin, make_margin
+from pns_dgp._model import check_count
+from pns_dgp._rng import map_blocks
+
+_PERCENTILES = (0.005, 0.995)
+
+
+class Scaling(NamedTuple):
+    """Winsorising limits, then the mean and deviation of what they leave, each [d]."""
+
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    def __call__(self, raw: np.ndarray) -> np.ndarray:
+        """Winsorises and standardises rows [n, d]."""
+        return (np.clip(raw, self.low, self.high) - self.mean) / self.deviation
+
+
+class Covariates(Protocol):
+    """Where a high-dimensional model takes its covariates from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        ...
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Draws n rows [n, d], winsorised and standardised."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Says in JSON's terms where the rows come from."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Block:
+    copula: dict[str, Any]
+    flips: np.ndarray  # [size] -1 where a column uses 1 - u, else 1
+    margins: tuple[Margin, ...]
+
+
+@functools.cache
+def _read_law() -> tuple[tuple[str, ...], tuple[_Block, ...]]:
+    folder = importlib.resources.files("pns_dgp") / "data"
+    table = json.loads((folder / "acic2019_covariates.json").read_text())
+    names, blocks = [], []
+    for block in table["blocks"]:
+        margins, flips = [], []
+        for column in block["columns"]:
+            parameters = dict(column)
+            names.append(parameters.pop("name"))
+            flips.append(-1.0 if parameters.pop("flip") else 1.0)
+            margins.append(make_margin(parameters.pop("family"), parameters))
+        blocks.append(_Block(block["copula"], np.array(flips), tuple(margins)))
+    return tuple(names), tuple(blocks)
+
+
+class AcicCovariates:
+    """The law of the challenge's covariates: unlimited fresh rows."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Group, block and position of each column, such as N1_1 or I_20."""
+        return _read_law()[0]
+
+    @functools.cached_property
+    def scaling(self) -> Scaling:
+        """Winsorising and standardising constants, computed from the law itself."""
+        # The midpoints of 20,000 equally likely slices integrate each margin.
+        middles = special.ndtri((np.arange(20_000) + 0.5) / 20_000)
+        limits = special.ndtri(np.array(_PERCENTILES))
+        rows = []
+        for block in _read_law()[1]:
+            for flip, margin in zip(block.flips, block.margins, strict=True):
+                low, high = np.sort(margin(flip * limits))
+                kept = np.clip(margin(flip * middles), low, high)
+                rows.append((low, high, kept.mean(), kept.std() or 1.0))
+        return Scaling(*np.array(rows).T)
+
+    def draw_raw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Draws n rows [n, 200] in original units, as the challenge's files have them."""
+        rows = np.empty((n, len(self.names)))
+        start = 0
+        for block in _read_law()[1]:
+            size = len(block.margins)
+            scores = draw_scores(rng, n, size, block.copula) * block.flips
+            for column, margin in enumerate(block.margins):
+                rows[:, start + column] = margin(scores[:, column])
+            start += size
+        return rows
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Draws n rows [n, 200], winsorised and standardised."""
+        return self.scaling(self.draw_raw(rng, n))
+
+    def sample_raw(self, key: jax.Array, n: int) -> np.ndarray:
+        """Draws n rows [n, 200] in original units, float32; rows do not depend on n."""
+        check_count(n)
+        rows = np.empty((n, len(self.names)), np.float32)
+        for where, block in map_blocks(self.draw_raw, key, n):
+            rows[where] = block[: where.stop - where.start]
+        return rows
+
+    def describe(self) -> dict[str, Any]:
+        """Says where the rows come from."""
+        return {"source": "law of the ACIC 2019 high-dimensional covariates"}
+
+
+class RowCovariates:
+    """Covariates drawn with replacement from rows that a user holds."""
+
+    def __init__(self, rows: Any):
+        """Stores rows [num_rows, d], winsorised and standardised by their own values.
+
+        Args:
+          rows: a DataFrame of numbers, for example from `load_acic_csv`, or an array.
+        """
+        if isinstance(rows, pd.DataFrame):
+            self._names = tuple(str(name) for name in rows.columns)
+            raw = rows.to_numpy(np.float64)
+        else:
+            raw = np.asarray(rows, np.float64)
+            self._names = tuple(f"Z{i + 1}" for i in range(raw.shape[-1]))
+        if raw.ndim != 2 or not raw.size:
+            raise ValueError(
+                f"rows must have shape [num_rows, num_covariates], got {raw.shape}."
+            )
+        if not np.all(np.isfinite(raw)):
+            row, column = (int(i) for i in np.argwhere(~np.isfinite(raw))[0])
+            raise ValueError(
+                "rows must be finite; the first that is not is row "
+                f"{row}, column {self._names[column]}."
+            )
+        low, high = np.quantile(raw, _PERCENTILES, axis=0)
+        kept = np.clip(raw, low, high)
+        deviation = kept.std(axis=0)
+        self.scaling = Scaling(
+            low, high, kept.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+        )
+        self._rows = self.scaling(raw).astype(np.float32)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return self._names
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Draws n rows [n, d] with replacement."""
+        return self._rows[rng.integers(len(self._rows), size=n)]
+
+    def describe(self) -> dict[str, Any]:
+        """Says where the rows come from."""
+        return {"source": f"{len(self._rows)} rows given by the user"}
+
+
+def load_acic_csv(
+    paths: str | os.PathLike | Sequence[str | os.PathLike],
+) -> pd.DataFrame:
+    """Reads covariates from files of the ACIC 2019 high-dimensional track.
+
+    A file has a row per person and the columns Y, A (outcome and treatment, which are
+    not used here) and V1 to V200. **The challenge shuffled the columns anew for each of
+    its data-generating processes**: V7 of files from two processes are different
+    covariates. Pool only files of one process; the covariate law of this package, whose
+    columns are in the original order, has no such trouble.
+
+    Args:
+      paths: one file or several of one process.
+
+    Returns:
+      DataFrame with the columns V1 to V200, float32, rows in the files' order.
+
+    Raises:
+      ValueError: naming file, column and row, if a file cannot be read as such.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    if not paths:
+        raise ValueError("load_acic_csv needs at least one file.")
+    return pd.concat([_load_one(path) for path in paths], ignore_index=True)
+
+
+def _load_one(path: str | os.PathLike) -> pd.DataFrame:
+    wanted = [f"V{i}" for i in range(1, 201)]
+    try:
+        frame = pd.read_csv(path)
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path} cannot be read as CSV: {error}") from error
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(f"{path} is empty.") from error
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise ValueError(
+            f"{path} lacks {len(missing)} of the columns V1 to V200, the first is "
+            f"{missing[0]}; it has {len(frame.columns)} columns."
+        )
+    if frame.empty:
+        raise ValueError(f"{path} has a header and no rows.")
+    numbers = frame[wanted].apply(pd.to_numeric, errors="coerce")
+    bad = ~np.isfinite(numbers.to_numpy(np.float64))
+    if bad.any():
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{path}: column {wanted[column]}, data row {row + 1}, must be a finite "
+            f"number, got {frame[wanted[column]].iloc[row]!r}; {int(bad.sum())} entries "
+            "are affected."
+        )
+    return numbers.astype(np.float32)

@@ -1,0 +1,163 @@
+"""What every structural model offers, and how its exact truth is built.
+
+Symbols: X is the treatment a person takes, Y_x the outcome under do(X=x), Z the observed
+covariates; what is hidden is summed out. A model's truth at z is the law of (X, Y_0, Y_1)
+given Z = z: eight response-type cells from which all else follows.
+"""
+
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+
+import jax
+import numpy as np
+import pns_bounds as pb
+
+Array = Any  # NumPy or JAX
+Regime = Literal["observational", "experimental"]
+REGIMES: tuple[Regime, ...] = get_args(Regime)
+
+
+class Population(NamedTuple):
+    """People with both potential outcomes, which nobody sees together.
+
+    Attributes:
+      z: [n, num_covariates] observed covariates, float32.
+      x: [n] the treatment each person chooses, 0 or 1.
+      y0: [n] outcome under do(X=0).
+      y1: [n] outcome under do(X=1).
+    """
+
+    z: Array
+    x: Array
+    y0: Array
+    y1: Array
+
+
+class Sample(NamedTuple):
+    """A table as a learner sees it: covariates [n, d], treatment [n], outcome [n]."""
+
+    z: Array
+    x: Array
+    y: Array
+
+
+class Truth(NamedTuple):
+    """Exact probabilities at given covariates, float64.
+
+    Sums and differences of the numbers here are exact (see `truth_from_cells`): the
+    Tian-Pearl constraints hold and `pns` lies in `interval` with no tolerance.
+
+    Attributes:
+      atoms: `joint` [n, 2, 2] and `mu` [n, 2].
+      pns: [n] P(Y_1=1, Y_0=0 | z).
+      harm: [n] P(Y_1=0, Y_0=1 | z).
+      interval: [n] the sharp Tian-Pearl interval for PNS.
+    """
+
+    atoms: pb.Atoms
+    pns: np.ndarray
+    harm: np.ndarray
+    interval: pb.Interval
+
+
+@runtime_checkable
+class StructuralModel(Protocol):
+    """The protocol that every model of this package satisfies."""
+
+    @property
+    def num_covariates(self) -> int:
+        """How many covariates the learner sees."""
+        ...
+
+    def sample_population(self, key: jax.Array, n: int) -> Population:
+        """Draws people with both potential outcomes."""
+        ...
+
+    def sample(self, key: jax.Array, n: int, regime: Regime) -> Sample:
+        """Draws a table; in the experimental regime x is a fair coin.
+
+        The regimes are drawn independently, also from one key. The first rows do not
+        depend on n.
+        """
+        ...
+
+    def oracle(self, z: Array) -> Truth:
+        """Computes the exact truth at covariates z [n, num_covariates]."""
+        ...
+
+    def parameters(self) -> dict[str, Any]:
+        """Returns everything that defines the model, ready for JSON."""
+        ...
+
+
+def regime_key(key: jax.Array, regime: str) -> jax.Array:
+    """Derives the key of a regime, or raises if there is no such regime."""
+    if regime not in REGIMES:
+        raise ValueError(f"regime must be one of {list(REGIMES)}, got {regime!r}.")
+    return jax.random.fold_in(key, REGIMES.index(regime))
+
+
+def check_count(n: int) -> None:
+    """Raises unless a number of rows is a whole number of at least one."""
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
+
+
+def checked_rows(z: Array, num_covariates: int) -> np.ndarray:
+    """Converts covariates to float64 [n, num_covariates], or raises."""
+    z = np.asarray(z, dtype=np.float64)
+    if z.ndim != 2 or z.shape[1] != num_covariates:
+        raise ValueError(
+            f"z must have shape [n, {num_covariates}], one column per observed "
+            f"covariate, got {list(z.shape)}."
+        )
+    return z
+
+
+def enumerate_binary(probs: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Lists all values of independent binaries, the last fastest, and their weights.
+
+    Args:
+      probs: P(entry = 1) of each of the k entries.
+
+    Returns:
+      Vectors [2^k, k] and probabilities [2^k].
+    """
+    size = len(probs)
+    vectors = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
+    factors = np.where(vectors == 1, probs, 1 - np.asarray(probs, np.float64))
+    return vectors, factors.prod(axis=1)
+
+
+# Probabilities are kept as multiples of 2^-50. Of such numbers up to 8 in size, float64
+# adds and subtracts without rounding; the step is 9e-16.
+_UNITS = 2**50
+
+
+def truth_from_cells(cells: np.ndarray) -> Truth:
+    """Sums response-type cells into the truth, with no rounding left in the sums.
+
+    Args:
+      cells: [n, x, y0, y1], the law of (X, Y_0, Y_1) given z. Each cell is moved to the
+        nearest multiple of 2^-50, and the largest absorbs what is missing to one.
+
+    Returns:
+      Truth whose numbers satisfy every identity of probability exactly.
+    """
+    units = np.rint(np.asarray(cells, np.float64) * _UNITS).astype(np.int64)
+    flat = units.reshape(-1, 8)
+    missing = _UNITS - flat.sum(1)
+    if np.any(flat < 0) or np.any(np.abs(missing) > 1e-9 * _UNITS):
+        raise ValueError("the eight cells of every row must be a probability law.")
+    flat[np.arange(len(flat)), flat.argmax(1)] += missing
+    units = flat.reshape(-1, 2, 2, 2)
+    untreated, treated = units[:, 0], units[:, 1]  # [n, y0, y1]
+    joint = np.stack([untreated.sum(2), treated.sum(1)], axis=1)
+    both = untreated + treated
+    mu = np.stack([both[:, 1].sum(1), both[:, :, 1].sum(1)], axis=1)
+    atoms = pb.Atoms(joint=joint / _UNITS, mu=mu / _UNITS)
+    return Truth(
+        atoms=atoms,
+        pns=both[:, 0, 1] / _UNITS,
+        harm=both[:, 1, 0] / _UNITS,
+        interval=pb.pns_bounds(atoms),
+    )

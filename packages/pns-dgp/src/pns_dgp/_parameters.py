@@ -1,0 +1,48 @@
+"""Structural models to and from JSON."""
+
+import json
+import os
+from pathlib import Path
+
+from pns_dgp._acic import AcicModel
+from pns_dgp._covariates import AcicCovariates, Covariates
+from pns_dgp._li import LiModel
+from pns_dgp._model import StructuralModel
+
+_KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel)}
+
+
+def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
+    """Writes a model's parameters as JSON: aside first, then renamed into place."""
+    path = Path(path)
+    content = {"model": type(model).__name__, "parameters": model.parameters()}
+    aside = path.with_name(path.name + ".part")
+    aside.write_text(json.dumps(content, indent=1) + "\n")
+    aside.replace(path)
+
+
+def load_model(
+    path: str | os.PathLike, covariates: Covariates | None = None
+) -> LiModel | AcicModel:
+    """Reads a model that `save_model` wrote, or the card of a benchmark.
+
+    Args:
+      path: the JSON file.
+      covariates: the rows of a model that was made with `RowCovariates`, which are not
+        saved with it.
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+        kind = _KINDS[content["model"]]
+        parameters = dict(content["parameters"])
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a saved model: {error!r}.") from error
+    if kind is AcicModel:
+        described = parameters["covariates"]
+        parameters["covariates"] = covariates or AcicCovariates()
+        if parameters["covariates"].describe() != described:
+            raise ValueError(
+                f"{path} was made with {described['source']}; pass the same as "
+                "covariates=RowCovariates(rows)."
+            )
+    return kind(**parameters)

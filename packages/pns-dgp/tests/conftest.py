@@ -1,0 +1,16 @@
+"""Public data sets, where a person has them; tests that need them skip otherwise."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def public_data() -> Path:
+    """The folder that PNS_DATA names, by default shared/data beside the clone."""
+    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
+    folder = Path(os.environ.get("PNS_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip("the public data sets are not here; PNS_DATA names their folder")
+    return folder

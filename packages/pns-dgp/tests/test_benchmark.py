@@ -1,0 +1,97 @@
+"""Benchmark folders: what is read back is what was written."""
+
+import json
+
+import jax
+import numpy as np
+import pandas as pd
+import pns_dgp
+import pytest
+
+MODELS = {"li": pns_dgp.li_model_1(), "acic": pns_dgp.acic_model(seed=5)}
+
+
+def export(model, folder, seed=3):
+    return pns_dgp.export_benchmark(
+        model,
+        folder,
+        seed=seed,
+        num_observational=300,
+        num_experimental=200,
+        num_test=50,
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_folder_reads_back_identical(name, tmp_path):
+    written = export(MODELS[name], tmp_path / "a" / "bench")
+    read = pns_dgp.read_benchmark(tmp_path / "a" / "bench")
+    assert read.card == written.card
+    for have, want in zip(
+        jax.tree.leaves(read[:4]), jax.tree.leaves(written[:4]), strict=True
+    ):
+        assert have.dtype == want.dtype
+        np.testing.assert_array_equal(have, want)
+    assert len(read.observational.x) == 300 and len(read.experimental.x) == 200
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_card_remakes_the_model_and_its_draws(name, tmp_path):
+    written = export(MODELS[name], tmp_path / "bench")
+    model = pns_dgp.load_model(tmp_path / "bench" / "card.json")
+    again = export(model, tmp_path / "again")
+    for have, want in zip(
+        jax.tree.leaves(again[:4]), jax.tree.leaves(written[:4]), strict=True
+    ):
+        np.testing.assert_array_equal(have, want)
+    other = export(model, tmp_path / "other", seed=4)
+    assert not np.array_equal(other.observational.z, written.observational.z)
+
+
+def test_the_tables_are_plain_parquet_with_the_truth_in_columns(tmp_path):
+    written = export(MODELS["li"], tmp_path / "bench")
+    test = pd.read_parquet(tmp_path / "bench" / "test.parquet")
+    np.testing.assert_array_equal(test["p10"], written.truth.atoms.joint[:, 1, 0])
+    np.testing.assert_array_equal(test["mu1"], written.truth.atoms.mu[:, 1])
+    np.testing.assert_array_equal(test["upper"], written.truth.interval.upper)
+    table = pd.read_parquet(tmp_path / "bench" / "experimental.parquet")
+    assert list(table.columns) == [*(f"Z{i}" for i in range(1, 16)), "x", "y"]
+    page = (tmp_path / "bench" / "README.md").read_text()
+    assert f"{test['pns'].mean():.3f}" in page
+
+
+def test_an_existing_folder_and_bad_counts_are_refused(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ValueError, match="exists already"):
+        export(MODELS["li"], tmp_path / "mine")
+    with pytest.raises(ValueError, match="at least 1"):
+        pns_dgp.export_benchmark(MODELS["li"], tmp_path / "b", 0, 0, 10, 10)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_failed_export_leaves_nothing_behind(tmp_path, monkeypatch):
+    from pns_dgp import _benchmark
+
+    def fail(card):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(_benchmark, "_card_page", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export(MODELS["li"], tmp_path / "bench")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_benchmark_is_told(tmp_path):
+    with pytest.raises(ValueError, match="is no benchmark: card.json"):
+        pns_dgp.read_benchmark(tmp_path)
+    (tmp_path / "card.json").write_text(json.dumps({"format": "other"}))
+    with pytest.raises(ValueError, match="not in the format"):
+        pns_dgp.read_benchmark(tmp_path)
+    export(MODELS["li"], tmp_path / "bench")
+    path = tmp_path / "bench" / "experimental.parquet"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match="experimental.parquet cannot be read"):
+        pns_dgp.read_benchmark(tmp_path / "bench")
+    path.unlink()
+    with pytest.raises(ValueError, match="experimental.parquet cannot be read"):
+        pns_dgp.read_benchmark(tmp_path / "bench")
