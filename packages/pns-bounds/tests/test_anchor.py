@@ -36,6 +36,16 @@ def anchored_on_device(numbers):
     return joint, pb.anchor(joint, numbers[:, 4:])
 
 
+def test_a_hundred_thousand_sextuples_violate_nothing_in_either_namespace():
+    numbers = sextuples(50, 100_000)
+    joint = softmax(numbers[:, :4])
+    for atoms in (
+        pb.Atoms(joint, pb.anchor(joint, numbers[:, 4:])),
+        jax.tree.map(np.asarray, pb.Atoms(*anchored_on_device(numbers))),
+    ):
+        assert np.all(pb.is_compatible(atoms))
+
+
 @pytest.mark.slow
 def test_ten_million_float32_sextuples_violate_nothing_in_numpy():
     for seed in range(NUM_CHUNKS):

@@ -134,6 +134,23 @@ def test_values_are_not_checked_under_tracing_but_shapes_are():
         jax.jit(pb.pns_bounds)(pb.Atoms(contradictory.joint, jnp.zeros(3)))
 
 
+def test_values_under_an_eager_gradient_are_not_checked():
+    """There the verdict is known while the values are not: no error half-way."""
+    contradictory = pb.Atoms(jnp.full((2, 2), 0.25), jnp.array([0.0, 0.1]))
+    gradient = jax.grad(lambda atoms: pb.pns_bounds(atoms).lower)(contradictory)
+    assert np.all(np.isfinite(gradient.mu))
+
+
+def test_tiny_cells_give_no_infinity():
+    for p11 in (1e-40, 1.2e-38):
+        joint = np.array([[0.5, 0.25], [0.25, p11]], np.float32)
+        for how in ("project", "allow"):
+            interval = pb.pn_bounds(
+                pb.Atoms(joint, np.array([0.3, 0.2], np.float32)), incompatible=how
+            )
+            assert not np.any(np.isinf(interval))
+
+
 def test_importing_the_package_imports_numpy_alone():
     code = (
         "import sys, numpy; before = set(sys.modules); import pns_bounds; "

@@ -23,13 +23,20 @@ def test_frequencies_are_shares_of_the_right_totals():
         ([[1, 2], [3, 4]], [[1, 1]], r"experimental counts must have shape"),
         ([[1, -2], [3, 4]], [[1, 1], [1, 1]], "observational counts must be finite"),
         ([[1, 2], [3, 4]], [[1, np.nan], [1, 1]], "experimental counts must be finite"),
+        (
+            [[1, np.inf], [3, 4]],
+            [[1, 1], [1, 1]],
+            "observational counts must be finite",
+        ),
+        (np.full((2, 2), 3e4, "f2"), np.ones((2, 2), "f2"), "a total that its format"),
+        (np.ones((2, 2), "f2"), np.full((2, 2), 4e4, "f2"), "totals that their format"),
         ([[0, 0], [0, 0]], [[1, 1], [1, 1]], "at least one observational person"),
         ([[1, 2], [3, 4]], [[0, 0], [1, 1]], "each arm of the experiment"),
         ([[1, 2], [3, 4]], [[[1, 1], [1, 1]]], "share their leading dimensions"),
     ],
 )
 def test_counts_that_make_no_frequencies(observational, experimental, message):
-    with pytest.raises(ValueError, match=message):
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
         pb.atoms_from_counts(observational, experimental)
 
 

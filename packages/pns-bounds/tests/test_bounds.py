@@ -261,7 +261,8 @@ def test_anchored_probabilities_give_ordered_intervals_within_the_unit(dtype):
     weights = np.exp(logits[:, :4] - logits[:, :4].max(-1, keepdims=True))
     joint = (weights / weights.sum(-1, keepdims=True)).reshape(-1, 2, 2)
     atoms = pb.Atoms(joint, pb.anchor(joint, logits[:, 4:]))
-    undefined_allowed = {"pn": joint[:, 1, 1] == 0, "ps": joint[:, 0, 0] == 0}
+    tiny = np.finfo(dtype).tiny
+    undefined_allowed = {"pn": joint[:, 1, 1] < tiny, "ps": joint[:, 0, 0] < tiny}
     intervals = {
         **pb.response_type_bounds(atoms)._asdict(),
         "pn": pb.pn_bounds(atoms),
@@ -277,27 +278,67 @@ def test_anchored_probabilities_give_ordered_intervals_within_the_unit(dtype):
         assert np.all(ordered | undefined), name
 
 
-def test_incompatible_atoms_raise_project_or_stay():
+TAKES_INCOMPATIBLE = {
+    "pns": pb.pns_bounds,
+    "harm": pb.harm_bounds,
+    "pn": pb.pn_bounds,
+    "ps": pb.ps_bounds,
+    "types": pb.response_type_bounds,
+    "benefit": lambda atoms, **how: pb.unit_selection_bounds(atoms, 0, 1, 2, 5, **how),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_INCOMPATIBLE)
+def test_incompatible_atoms_raise_project_or_stay(name):
+    function = TAKES_INCOMPATIBLE[name]
     joint = np.full((3, 2, 2), 0.25)
-    mu = np.array([[0.5, 0.5], [0.5, 0.9], [0.1, 0.5]])
-    atoms = pb.Atoms(joint, mu)
-    with pytest.raises(
-        pb.IncompatibleAtomsError, match="2 of 3 rows are affected, the first at .* 1"
-    ):
-        pb.pns_bounds(atoms)
-    projected = pb.pns_bounds(atoms, incompatible="project")
+    atoms = pb.Atoms(joint, np.array([[0.5, 0.5], [0.5, 0.9], [0.1, 0.5]]))
+    where = "2 of 3 rows are affected, the first at .* 1"
+    with pytest.raises(pb.IncompatibleAtomsError, match=where):
+        function(atoms)
+    with pytest.raises(pb.IncompatibleAtomsError, match=where):
+        function(atoms, incompatible="raise")
     nearest = pb.Atoms(joint, np.array([[0.5, 0.5], [0.5, 0.75], [0.25, 0.5]]))
-    np.testing.assert_array_equal(projected, pb.pns_bounds(nearest))
-    kept = pb.pns_bounds(pb.Atoms(joint[0], [0.0, 0.1]), incompatible="allow")
-    assert kept.lower > kept.upper  # a contradiction is shown, never swapped
-    benefit = pb.unit_selection_bounds(
-        pb.Atoms(joint[0], [0.0, 0.1]), 0.0, 1.0, 0.0, 0.0, incompatible="allow"
+    projected, kept = (
+        function(atoms, incompatible=how) for how in ("project", "allow")
     )
-    assert benefit.lower > benefit.upper
-    necessity = pb.pn_bounds(pb.Atoms(joint[0], [0.0, 0.5]), incompatible="allow")
-    assert necessity.lower > necessity.upper
+    np.testing.assert_array_equal(projected, function(nearest))
+    assert not np.array_equal(kept, projected)
     with pytest.raises(ValueError, match="incompatible must be one of"):
-        pb.pns_bounds(atoms, incompatible="ignore")  # pyright: ignore[reportArgumentType]
+        function(atoms, incompatible="ignore")
+    just_beyond = pb.Atoms(joint[0], [0.5, 0.75 + 2e-6])
+    with pytest.raises(pb.IncompatibleAtomsError):
+        function(just_beyond)
+    function(pb.Atoms(joint[0], [0.5, 0.75 + 5e-7]))  # rounding
+
+
+@pytest.mark.parametrize(
+    ("name", "mu"),
+    [
+        ("pns", [0.0, 0.1]),
+        ("harm", [0.1, 0.0]),
+        ("pn", [0.25 - 2e-6, 0.5]),  # more than p11 would respond only if treated
+        ("pn", [0.75 + 2e-6, 0.5]),  # fewer than none
+        ("ps", [0.5, 0.25 - 2e-6]),
+        ("ps", [0.5, 0.75 + 2e-6]),
+        ("benefit", [0.0, 0.1]),
+    ],
+)
+def test_a_contradiction_is_shown_and_never_swapped(name, mu):
+    atoms = pb.Atoms(np.full((2, 2), 0.25), mu)
+    interval = TAKES_INCOMPATIBLE[name](atoms, incompatible="allow")
+    assert interval.lower > interval.upper
+
+
+def test_only_a_gap_of_rounding_is_closed():
+    fair = np.full((2, 2), 0.25)
+    # The last upper term is mu1 - mu0 + 1/2: it falls below 0 by the excess of mu0.
+    for excess, crossed in ((5e-7, False), (2e-6, True)):
+        atoms = pb.Atoms(fair, [0.75 + excess, 0.25])
+        interval = pb.pns_bounds(atoms, incompatible="allow")
+        assert (interval.lower > interval.upper) == crossed
+    tiny = pb.experimental_only_bounds([-5e-7, 1 + 5e-7])
+    assert tiny.lower == tiny.upper
 
 
 def test_unit_selection_takes_benefits_by_row(cells):
@@ -316,10 +357,37 @@ def test_average_rejects_what_has_no_mean():
     with pytest.raises(ValueError, match="1 of 2 rows .* index 1"):
         pb.average_bounds(interval)
     interval = pb.Interval(np.array([0.1, 0.2]), np.array([0.2, 0.4]))
-    for weights in ([0.0, 0.0], [-1.0, 2.0], [np.inf, 1.0]):
-        with pytest.raises(ValueError, match="not all zero"):
+    for weights in ([0.0, 0.0], [-1.0, 2.0], [np.inf, 1.0], [np.nan, 1.0]):
+        with pytest.raises(ValueError, match="be finite and positive"):
             pb.average_bounds(interval, weights)
-    with pytest.raises(ValueError, match=r"leading dimensions, got \[2\] and \[3\]"):
+    with pytest.raises(ValueError, match=r"weights must have shape .* got \[3\]"):
         pb.average_bounds(interval, [1.0, 1.0, 1.0])
-    with pytest.raises(ValueError, match="share a shape"):
-        pb.average_bounds(pb.Interval(0.1, 0.2))
+    with pytest.raises(ValueError, match=r"weights must have shape .* got \[3, 2\]"):
+        pb.average_bounds(interval, np.ones((3, 2)))
+    for bad in (pb.Interval(0.1, 0.2), pb.Interval(np.zeros(0), np.zeros(0))):
+        with pytest.raises(ValueError, match="share a shape .* with a point at least"):
+            pb.average_bounds(bad)
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match="holds their sum"):
+        pb.average_bounds(pb.Interval(*np.ones((2, 100_000), np.float16)))
+
+
+def test_the_average_takes_weights_by_row_and_stays_within_its_values():
+    lower = np.array([[0.0, 0.2], [0.4, 0.8]])
+    interval = pb.Interval(lower, lower + 0.1)
+    weights = np.array([[1.0, 3.0], [1.0, 0.0]])
+    average = pb.average_bounds(interval, weights)
+    np.testing.assert_allclose(average.lower, [0.15, 0.4], atol=1e-15)
+    for size in range(1, 60):
+        ones = np.ones(size, np.float32)
+        assert pb.average_bounds(pb.Interval(ones, ones)).upper == 1
+
+
+def test_benefits_that_are_no_numbers_are_told(cells):
+    atoms = atoms_of(cells[:3])
+    for benefit in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="benefits must be finite"):
+            pb.unit_selection_bounds(atoms, benefit, 0, 0, 0)
+    with pytest.raises(ValueError, match=r"one per row \[3\], got shape \[2, 3\]"):
+        pb.unit_selection_bounds(atoms, np.ones((2, 3)), 0, 0, 0)
+    with pytest.raises(TypeError, match="array of numbers"):
+        pb.unit_selection_bounds(atoms, "1", 0, 0, 0)

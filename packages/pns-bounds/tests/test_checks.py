@@ -19,6 +19,7 @@ USES_ATOMS = [
     pb.identify_under_monotonicity,
     pb.anchor_inverse,
 ]
+RENAMES = [pb.exchange_arms, lambda atoms: pb.flip_outcome(atoms, arm=0)]
 
 
 @pytest.mark.parametrize("function", USES_ATOMS)
@@ -40,6 +41,21 @@ USES_ATOMS = [
 def test_bad_atoms_are_named(function, joint, mu, message):
     with pytest.raises(ValueError, match=message):
         function(pb.Atoms(joint, mu))
+
+
+@pytest.mark.parametrize("function", RENAMES)
+def test_renamings_check_shapes(function):
+    with pytest.raises(ValueError, match="joint must have shape"):
+        function(pb.Atoms([0.25] * 4, [0.5, 0.5]))
+    with pytest.raises(ValueError, match="leading dimensions"):
+        function(pb.Atoms([FAIR] * 3, [0.5, 0.5]))
+
+
+@pytest.mark.parametrize("slip", [2e-6, -2e-6])
+def test_probabilities_may_leave_the_unit_by_rounding_only(slip):
+    mu = [0.5, 1 + slip] if slip > 0 else [slip, 0.5]
+    with pytest.raises(ValueError, match="mu must hold probabilities"):
+        pb.experimental_only_bounds(mu)
 
 
 def test_the_first_bad_row_and_their_number_are_named():
@@ -70,6 +86,23 @@ def test_rounding_is_forgiven_and_a_wrong_digit_is_not():
     assert 0 <= above.lower <= above.upper
     with pytest.raises(ValueError, match="sum to one"):
         pb.pns_bounds(near_one(2e-6))
+
+
+def test_half_precisions_are_forgiven_eight_units_in_the_last_place():
+    def near_one(error):
+        cells = np.full((2, 2), 0.25, np.float16)
+        cells[0, 0] += np.float16(error)
+        return pb.Atoms(cells, np.array([0.5, 0.5], np.float16))
+
+    pb.pns_bounds(near_one(0.005))
+    with pytest.raises(ValueError, match="sum to one"):
+        pb.pns_bounds(near_one(0.02))
+
+
+def test_masked_arrays_do_not_lose_their_mask():
+    mu = np.ma.array([0.5, 0.5], mask=[False, True])
+    with pytest.raises(TypeError, match="masked arrays are not taken"):
+        pb.pns_bounds(pb.Atoms(FAIR, mu))
 
 
 def test_text_is_no_probability():

@@ -64,6 +64,15 @@ def test_the_projection_is_the_nearest_compatible_point():
         np.testing.assert_allclose(projected.mu[row], nearest.x, atol=1e-6)
 
 
+def test_the_projection_stays_a_probability_where_cells_round_above_one():
+    third = np.float32(1 / 3)
+    joint = np.array([[third, third + np.float32(6e-8)], [0, third]], np.float32)
+    projected = pb.project_to_compatible(
+        pb.Atoms(joint, np.array([0.5, 1 + 5e-7], np.float32))
+    )
+    assert projected.mu[1] == 1
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_projection_is_compatible_with_no_tolerance_and_projects_once(dtype):
     joint, mu = random_atoms(100_000)

@@ -45,6 +45,30 @@ def test_monotonicity_is_refuted_by_atoms_that_show_harm():
         )
 
 
+def test_monotonicity_is_refuted_only_beyond_rounding():
+    joint = [[0.1, 0.2], [0.3, 0.4]]  # P(Y=1) = 0.6
+    for mu in ([0.6 + 5e-7, 0.65], [0.5, 0.6 - 5e-7]):
+        points = pb.identify_under_monotonicity(pb.Atoms(joint, mu))
+        assert points.pn >= 0 and points.ps >= 0
+    for mu in ([0.6 + 2e-6, 0.65], [0.5, 0.6 - 2e-6], [0.1, 0.65]):
+        with pytest.raises(pb.IncompatibleAtomsError):
+            pb.identify_under_monotonicity(pb.Atoms(joint, mu))
+
+
+def test_points_of_monotone_laws_are_probabilities_in_float32():
+    rng = np.random.default_rng(6)
+    law = rng.gamma(0.05, size=(50_000, 2, 2, 2))  # many tiny cells
+    law[:, :, 1, 0] = 0
+    law /= law.sum((1, 2, 3), keepdims=True)
+    joint = np.stack([law[:, 0].sum(2), law[:, 1].sum(1)], axis=1).astype(np.float32)
+    mu = np.stack([law[:, :, 1].sum((1, 2)), law[..., 1].sum((1, 2))], axis=1)
+    points = pb.identify_under_monotonicity(pb.Atoms(joint, mu.astype(np.float32)))
+    for values in (points.pn, points.ps, pb.identify_under_exogeneity(joint)):
+        defined = values[~np.isnan(values)]
+        assert defined.size > 10_000
+        assert np.all((defined >= 0) & (defined <= 1))
+
+
 def exogenous_laws(num_laws: int = 200):
     rng = np.random.default_rng(4)
     for _ in range(num_laws):

@@ -45,6 +45,16 @@ def test_the_first_free_lower_term_is_the_sum_of_the_other_two():
     np.testing.assert_allclose(lower[:, 1], lower[:, 2] + lower[:, 3], atol=1e-15)
 
 
+def test_no_upper_term_of_anchored_atoms_rounds_below_zero():
+    rng = np.random.default_rng(1)
+    logits = rng.uniform(-20, 20, size=(500_000, 6)).astype(np.float32)
+    weights = np.exp(logits[:, :4])
+    joint = (weights / weights.sum(1, keepdims=True)).reshape(-1, 2, 2)
+    atoms = pb.Atoms(joint, pb.anchor(joint, logits[:, 4:]))
+    assert np.all(pb.is_compatible(atoms))
+    assert np.all(pb.bound_terms(atoms).upper >= 0)
+
+
 def test_terms_by_hand():
     terms = pb.bound_terms(pb.Atoms([[0.1, 0.2], [0.3, 0.4]], [0.25, 0.65]))
     np.testing.assert_allclose(terms.lower, [0, 0.4, 0.35, 0.05], atol=1e-15)

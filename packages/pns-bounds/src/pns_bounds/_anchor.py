@@ -23,7 +23,8 @@ def anchor(joint: Any, delta: Any) -> Array:
     """Computes the interventional probabilities from anchors and free deltas.
 
     In every floating format the result satisfies `is_compatible` with no tolerance and
-    stays in [0, 1], because each operation rounds monotonically.
+    stays in [0, 1], because each operation rounds monotonically. (Cells must lie in
+    [0, 1]; XLA takes numbers below the smallest normal one for 0.)
 
     Args:
       joint: [..., 2, 2], `joint[..., x, y]` = P(X=x, Y=y | z). Values are checked
@@ -52,7 +53,8 @@ def log_anchor(log_joint: Any, delta: Any) -> Array:
       [..., x, y] with log P(Y=y | do(X=x), z): `[..., 1]` is log mu, `[..., 0]` is
       log(1 - mu), each accurate however close mu comes to 0 or 1. The negative
       log-likelihood of experimental counts [..., x, y] is minus their inner product
-      with this.
+      with this. Gradients are finite for finite logarithms; where a whole arm has
+      probability exactly 0 (-inf) they are not.
     """
     log_joint, delta = _checked(log_joint, delta, "log_joint")
     xp = namespace(log_joint)
@@ -101,7 +103,7 @@ def _sigmoid(values: Array) -> Array:
     """Computes 1 / (1 + exp(-values)): never above 1, never overflowing."""
     xp = namespace(values)
     positive = values >= 0
-    # exp(-|values|); `where` keeps the derivative at 0, which `abs` would lose.
+    # exp(-|values|), by `where` so that the derivative at 0 is that of one branch.
     decay = xp.exp(xp.where(positive, -values, values))
     return xp.where(positive, xp.ones_like(decay), decay) / (1 + decay)
 

@@ -26,10 +26,15 @@ def as_floating(*values: Any) -> tuple[Array, ...]:
     namespace's default float.
     """
     xp = namespace(*values)
+    if any(isinstance(value, np.ma.MaskedArray) for value in values):
+        raise TypeError("masked arrays are not taken: fill or drop masked rows first.")
     arrays = [xp.asarray(value) for value in values]
     for array in arrays:
         if not xp.isdtype(array.dtype, ("bool", "integral", "real floating")):
-            raise TypeError(f"expected an array of numbers, got dtype {array.dtype}")
+            raise TypeError(
+                f"expected an array of numbers, got dtype {array.dtype}: fill or drop "
+                "what is missing, then convert, say with .to_numpy(float)."
+            )
     dtype = xp.result_type(*arrays)
     if not xp.isdtype(dtype, "real floating"):
         dtype = xp.result_type(dtype, float)
@@ -40,6 +45,22 @@ def is_traced(array: Array) -> bool:
     """Whether JAX is tracing (jit, vmap, grad), so that values are not yet known."""
     jax = sys.modules.get("jax")  # an array can be traced only if somebody imported it
     return jax is not None and isinstance(array, jax.core.Tracer)
+
+
+def share(part: Array, whole: Array) -> Array:
+    """Computes part / whole; NaN where the whole is 0 or too small to divide by.
+
+    A part that leaves [0, whole] by no more than rounding is moved there first, since
+    rounding is large beside a small whole; a part further out stays visible.
+    """
+    xp = namespace(part, whole)
+    slop = rounding_tolerance(whole.dtype)
+    inside = (part >= -slop) & (part <= whole + slop)
+    part = xp.where(inside, xp.clip(part, 0, xp.maximum(whole, 0)), part)
+    defined = whole >= float(_finfo(whole.dtype).tiny)
+    safe = xp.where(defined, whole, 1)  # no division by 0, no NaN in gradients
+    # The empty index makes a scalar of a 0-d array, as arithmetic does.
+    return xp.where(defined, part / safe, xp.nan)[()]
 
 
 def rounding_tolerance(dtype: Any) -> float:

@@ -8,7 +8,12 @@ over draws of an estimator, or over both.
 from typing import Any, NamedTuple
 
 from pns_bounds._arrays import Array, as_floating, namespace
-from pns_bounds._checks import require_rows, require_same_rows, require_shape
+from pns_bounds._checks import (
+    require_rows,
+    require_same_rows,
+    require_shape,
+    shaped_pair,
+)
 
 
 class Atoms(NamedTuple):
@@ -61,16 +66,18 @@ def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
     num_observed = xp.sum(observational, axis=(-2, -1))
     num_assigned = xp.sum(experimental, axis=-1)
     require_rows(
-        num_observed > 0,
+        xp.isfinite(num_observed) & (num_observed > 0),
         observational,
-        "every row needs at least one observational person",
-        "Merge this stratum with another.",
+        "every row needs at least one observational person, and a total that its format "
+        "holds",
+        "Merge this stratum with another; give large counts in float64.",
     )
     require_rows(
-        xp.all(num_assigned > 0, axis=-1),
+        xp.all(xp.isfinite(num_assigned) & (num_assigned > 0), axis=-1),
         experimental,
-        "every row needs at least one person in each arm of the experiment",
-        "Merge this stratum with another.",
+        "every row needs at least one person in each arm of the experiment, and totals "
+        "that their format holds",
+        "Merge this stratum with another; give large counts in float64.",
     )
     return Atoms(
         joint=observational / num_observed[..., None, None],
@@ -84,7 +91,7 @@ def exchange_arms(atoms: Atoms) -> Atoms:
     Who benefits from X is harmed by X', so the terms and bounds of the result are
     those of P(Y_1=0, Y_0=1 | z), the probability of harm.
     """
-    joint, mu = as_floating(*atoms)
+    joint, mu = shaped_pair(*atoms)
     return Atoms(joint=joint[..., ::-1, :], mu=mu[..., ::-1])
 
 
@@ -96,7 +103,7 @@ def flip_outcome(atoms: Atoms, arm: int) -> Atoms:
     """
     if arm not in (0, 1):
         raise ValueError(f"arm must be 0 (control) or 1 (treatment), got {arm!r}.")
-    joint, mu = as_floating(*atoms)
+    joint, mu = shaped_pair(*atoms)
     xp = namespace(joint)
     flipped = [x == arm for x in (0, 1)]
     return Atoms(

@@ -2,15 +2,17 @@
 
 Every interval is the exact optimum of the linear program over the eight response-type
 cells (X, Y_0, Y_1) that fit the atoms: no narrower interval is valid. For compatible
-atoms 0 <= lower <= upper <= 1 holds exactly for every probability here, in every
-floating format.
+atoms in [0, 1] the interval of every probability here has 0 <= lower <= upper <= 1
+exactly, in every floating format.
 """
 
 from typing import Any, NamedTuple
 
-from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance
+import numpy as np
+
+from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance, share
 from pns_bounds._atoms import Atoms, exchange_arms, flip_outcome
-from pns_bounds._checks import check_joint, check_mu, require_rows, require_same_rows
+from pns_bounds._checks import check_joint, check_mu, require_rows
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
 from pns_bounds._terms import BoundTerms, terms_of
 
@@ -48,11 +50,9 @@ def envelope(terms: BoundTerms) -> Interval:
     Returns:
       Interval [...]; its ends may cross.
     """
-    xp = namespace(terms.lower, terms.upper)
-    return Interval(
-        lower=xp.max(xp.asarray(terms.lower), axis=-1),
-        upper=xp.min(xp.asarray(terms.upper), axis=-1),
-    )
+    lower, upper = as_floating(*terms)
+    xp = namespace(lower)
+    return Interval(lower=xp.max(lower, axis=-1), upper=xp.min(upper, axis=-1))
 
 
 def pns_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
@@ -120,8 +120,9 @@ def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
       incompatible: as for `pns_bounds`.
 
     Returns:
-      The sharp interval [...]. Where p11 = 0 nobody was treated and responded, the
-      question has no meaning, and both ends are NaN (gradients there are 0).
+      The sharp interval [...]. Where p11 = 0 (or less than the format's smallest normal
+      number) nobody was treated and responded, the question has no meaning, and both
+      ends are NaN (gradients there are 0).
     """
     joint, mu = resolve_incompatible(atoms, incompatible)
     p11 = joint[..., 1, 1]
@@ -139,8 +140,9 @@ def ps_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
       incompatible: as for `pns_bounds`.
 
     Returns:
-      The sharp interval [...]. Where p00 = 0 nobody was untreated and did not respond,
-      the question has no meaning, and both ends are NaN (gradients there are 0).
+      The sharp interval [...]. Where p00 = 0 (or less than the format's smallest normal
+      number) nobody was untreated and did not respond, the question has no meaning, and
+      both ends are NaN (gradients there are 0).
     """
     joint, mu = resolve_incompatible(atoms, incompatible)
     p00 = joint[..., 0, 0]
@@ -175,10 +177,22 @@ def unit_selection_bounds(
     lower, upper = _pns(atoms)
     mu0, mu1 = atoms.mu[..., 0], atoms.mu[..., 1]
     xp = namespace(lower, complier, always, never, defier)
-    complier, always, never, defier = (
-        xp.asarray(benefit, dtype=lower.dtype)  # the atoms decide the precision
-        for benefit in (complier, always, never, defier)
-    )
+    benefits = []
+    for benefit in as_floating(complier, always, never, defier):
+        if np.broadcast_shapes(benefit.shape, lower.shape) != lower.shape:
+            raise ValueError(
+                f"a benefit must be a number or one per row {list(lower.shape)}, got "
+                f"shape {list(benefit.shape)}."
+            )
+        require_rows(
+            xp.isfinite(xp.asarray(benefit)),
+            benefit,
+            "benefits must be finite",
+            "Give a number for each response type.",
+        )
+        # The atoms decide the precision.
+        benefits.append(xp.asarray(benefit).astype(lower.dtype))
+    complier, always, never, defier = benefits
     # Given PNS = c the other types have probability mu1 - c, 1 - mu0 - c and
     # mu0 - mu1 + c, so the benefit is affine in c.
     fixed = always * mu1 + never * (1 - mu0) + defier * (mu0 - mu1)
@@ -203,7 +217,7 @@ def experimental_only_bounds(mu: Any) -> Interval:
     check_mu(mu)
     xp = namespace(mu)
     mu0, mu1 = mu[..., 0], mu[..., 1]
-    return Interval(lower=xp.maximum(mu1 - mu0, 0), upper=xp.minimum(mu1, 1 - mu0))
+    return _close_rounding_gap(xp.maximum(mu1 - mu0, 0), xp.minimum(mu1, 1 - mu0))
 
 
 def observational_only_bounds(joint: Any) -> Interval:
@@ -219,7 +233,7 @@ def observational_only_bounds(joint: Any) -> Interval:
     check_joint(joint)
     xp = namespace(joint)
     agree = joint[..., 1, 1] + joint[..., 0, 0]
-    return Interval(lower=xp.zeros_like(agree), upper=xp.minimum(agree, 1))
+    return Interval(lower=xp.zeros_like(agree)[()], upper=xp.minimum(agree, 1))
 
 
 def average_bounds(interval: Interval, weights: Any = None) -> Interval:
@@ -237,16 +251,19 @@ def average_bounds(interval: Interval, weights: Any = None) -> Interval:
       Interval [...], averaged over the last axis.
     """
     lower, upper = as_floating(*interval)
-    xp = namespace(lower)
-    if lower.shape != upper.shape or lower.ndim < 1:
+    if lower.shape != upper.shape or lower.ndim < 1 or not lower.shape[-1]:
         raise ValueError(
-            "the ends of an interval must share a shape [..., num_points], "
-            f"got {list(lower.shape)} and {list(upper.shape)}."
+            "the ends of an interval must share a shape [..., num_points], with a point "
+            f"at least, got {list(lower.shape)} and {list(upper.shape)}."
         )
-    if weights is None:
-        weights = xp.ones_like(lower)
-    weights = xp.asarray(weights, dtype=lower.dtype)
-    require_same_rows("interval and weights", lower.shape[-1:], weights.shape[-1:])
+    xp = namespace(lower, weights)
+    weights = xp.ones_like(lower) if weights is None else as_floating(weights)[0]
+    if weights.shape not in (lower.shape, lower.shape[-1:]):
+        raise ValueError(
+            f"weights must have shape {list(lower.shape[-1:])} or {list(lower.shape)}, "
+            f"got {list(weights.shape)}."
+        )
+    weights = xp.asarray(weights).astype(lower.dtype)
     require_rows(
         xp.isfinite(lower) & xp.isfinite(upper),
         xp.stack([lower, upper], axis=-1),
@@ -255,15 +272,20 @@ def average_bounds(interval: Interval, weights: Any = None) -> Interval:
     )
     total = xp.sum(weights, axis=-1)
     require_rows(
-        xp.all(xp.isfinite(weights) & (weights >= 0), axis=-1) & (total > 0),
+        xp.all(weights >= 0, axis=-1) & xp.isfinite(total) & (total > 0),
         xp.stack([xp.min(weights, axis=-1), xp.max(weights, axis=-1)], axis=-1),
-        "weights must be finite, not negative and not all zero",
-        "Shown are the least and the greatest; give one weight per point.",
+        "weights must not be negative, and their sum be finite and positive",
+        "Shown are the least and the greatest; give one weight per point, in a format "
+        "that holds their sum.",
     )
-    share = weights / total[..., None]
-    return Interval(
-        lower=xp.sum(lower * share, axis=-1), upper=xp.sum(upper * share, axis=-1)
-    )
+    portions = weights / total[..., None]
+
+    def mean(values: Array) -> Array:
+        # A mean lies within its values; rounding of the sum alone would not know.
+        sums = xp.sum(values * portions, axis=-1)
+        return xp.clip(sums, xp.min(values, axis=-1), xp.max(values, axis=-1))
+
+    return Interval(lower=mean(lower), upper=mean(upper))
 
 
 def _pns(atoms: Atoms) -> Interval:
@@ -271,18 +293,11 @@ def _pns(atoms: Atoms) -> Interval:
 
 
 def _share(least: Array, greatest: Array, whole: Array) -> Interval:
-    """Turns limits of a part into limits of its share; NaN where the whole is 0."""
+    """Turns limits of a part into limits of its share of the whole."""
     xp = namespace(whole)
-    defined = whole > 0
-    safe = xp.where(defined, whole, 1)  # no division by 0, no NaN in gradients
-    # Parts are kept within [0, whole] before they are divided, since rounding is large
-    # beside a tiny whole; a part further out is a real contradiction and stays visible.
-    slop = rounding_tolerance(whole.dtype)
-    least = xp.where(least > whole + slop, least, xp.clip(least, 0, whole))
-    greatest = xp.where(greatest < -slop, greatest, xp.clip(greatest, 0, whole))
     return Interval(
-        lower=xp.where(defined, least / safe, xp.nan)[()],
-        upper=xp.where(defined, greatest / safe, xp.nan)[()],
+        lower=share(xp.maximum(least, 0), whole),
+        upper=share(xp.minimum(greatest, whole), whole),
     )
 
 
@@ -290,5 +305,4 @@ def _close_rounding_gap(lower: Array, upper: Array) -> Interval:
     """Closes a crossing that rounding explains; a real contradiction stays visible."""
     gap = lower - upper
     crossed = (gap > 0) & (gap <= rounding_tolerance(gap.dtype))
-    # The empty index makes a scalar of a 0-d array, as arithmetic does.
     return Interval(lower, namespace(gap).where(crossed, lower, upper)[()])

@@ -37,7 +37,7 @@ def require_rows(
       remedy: what the caller can do.
       error: the class to raise.
     """
-    if is_traced(ok):
+    if is_traced(ok) or is_traced(shown):  # grad knows `ok`, but not the values
         return
     good = np.asarray(ok)
     if good.all():
@@ -116,10 +116,18 @@ def _is_probability(values: Array) -> Array:
     return (values >= -slop) & (values <= 1 + slop)
 
 
-def checked_pair(joint: Any, mu: Any) -> tuple[Array, Array]:
-    """Converts `joint` and `mu` to one namespace and dtype, and checks both."""
+def shaped_pair(joint: Any, mu: Any) -> tuple[Array, Array]:
+    """Converts `joint` and `mu` to one namespace and dtype, and checks their shapes."""
     joint, mu = as_floating(joint, mu)
+    require_shape("joint", joint, (2, 2))
+    require_shape("mu", mu, (2,))
+    require_same_rows("joint and mu", joint.shape[:-2], mu.shape[:-1])
+    return joint, mu
+
+
+def checked_pair(joint: Any, mu: Any) -> tuple[Array, Array]:
+    """Converts `joint` and `mu` as `shaped_pair`, and checks their values."""
+    joint, mu = shaped_pair(joint, mu)
     check_joint(joint)
     check_mu(mu)
-    require_same_rows("joint and mu", joint.shape[:-2], mu.shape[:-1])
     return joint, mu

@@ -77,7 +77,8 @@ def project_to_compatible(atoms: Atoms) -> Atoms:
       atoms: probabilities; values are checked unless JAX is tracing.
 
     Returns:
-      Atoms for which `is_compatible` holds with no tolerance.
+      Atoms for which `is_compatible` holds with no tolerance (if the cells of `joint` lie
+      in [0, 1]).
     """
     joint, mu = checked_pair(*atoms)
     xp = namespace(joint)

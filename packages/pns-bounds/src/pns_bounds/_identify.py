@@ -8,7 +8,7 @@ observational data alone. Under both, observational data alone give the points:
 
 from typing import Any, Literal, NamedTuple
 
-from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance
+from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance, share
 from pns_bounds._atoms import Atoms
 from pns_bounds._checks import (
     IncompatibleAtomsError,
@@ -59,8 +59,8 @@ def identify_under_monotonicity(
         )
     return PointProbabilities(
         pns=mu[..., 1] - mu[..., 0],
-        pn=_ratio(necessary, joint[..., 1, 1]),
-        ps=_ratio(sufficient, joint[..., 0, 0]),
+        pn=share(necessary, joint[..., 1, 1]),
+        ps=share(sufficient, joint[..., 0, 0]),
     )
 
 
@@ -75,10 +75,4 @@ def identify_under_exogeneity(joint: Any) -> Array:
     """
     (joint,) = as_floating(joint)
     check_joint(joint)
-    return _ratio(joint[..., 1], joint[..., 0] + joint[..., 1])
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    xp = namespace(whole)
-    defined = whole > 0
-    return xp.where(defined, part / xp.where(defined, whole, 1), xp.nan)[()]
+    return share(joint[..., 1], joint[..., 0] + joint[..., 1])
