@@ -74,6 +74,19 @@ def test_a_failing_and_a_missing_test_suite_are_failures(tmp_path):
     assert "FAILED  pns-untested" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_wheel_that_does_not_build_fails_alone(tmp_path):
+    make_package(tmp_path, "pns-base", [], "ANSWER = 42\n")
+    make_package(tmp_path, "pns-broken", [], "ANSWER = 42\n")
+    (tmp_path / "pns-broken" / "pyproject.toml").write_text(
+        '[project]\nname = "pns-broken"\n'  # no version
+    )
+    done = check_isolated(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "ok      pns-base" in done.stdout
+    assert "FAILED  pns-broken" in done.stdout
+
+
 def test_an_unknown_package_is_an_error_that_lists_the_known(tmp_path):
     make_package(tmp_path, "pns-base", [], "ANSWER = 42\n")
     done = check_isolated(tmp_path, "pns-nowhere")

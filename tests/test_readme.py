@@ -1,5 +1,7 @@
 """What the READMEs print is what their code prints."""
 
+import doctest
+import importlib
 import re
 import subprocess
 import sys
@@ -30,6 +32,18 @@ def test_examples_print_what_the_page_says(path, tmp_path):
         check=False,
     )
     assert done.stdout == output, done.stderr
+
+
+def test_docstring_examples_print_what_they_say():
+    tried = 0
+    for source in sorted(ROOT.glob("packages/*/src/*/*.py")):
+        name = ".".join(source.relative_to(source.parents[1]).with_suffix("").parts)
+        result = doctest.testmod(
+            importlib.import_module(name.removesuffix(".__init__"))
+        )
+        assert result.failed == 0, name
+        tried += result.attempted
+    assert tried >= 4
 
 
 def test_the_demo_prints_the_table_of_the_readme():

@@ -73,7 +73,7 @@ def complaints(root: Path) -> list[str]:
             for module in imported_modules(root / "packages" / name / folder):
                 if not distribution_names(module) & allowed:
                     found.append(f"{name}/{folder} imports {module}, not declared")
-        in_house = {d for d in declared if d.startswith("pns-")}
+        in_house = {d for d in for_tests - {name} if d.startswith("pns-")}
         if in_house != arrows:
             found.append(
                 f"{name} declares {sorted(in_house)}, WORKSPACE.md draws an arrow to "
@@ -88,12 +88,14 @@ def test_the_workspace_is_as_drawn():
 
 
 def test_every_package_is_complete():
-    for package in (ROOT / "packages").iterdir():
+    for project in (ROOT / "packages").glob("*/pyproject.toml"):
+        package = project.parent
         module = package.name.replace("-", "_")
         for part in (
             "pyproject.toml",
             "README.md",
             "CHANGELOG.md",
+            "LICENSE",
             f"src/{module}/__init__.py",
             f"src/{module}/py.typed",
             "tests",
@@ -161,6 +163,12 @@ def small_workspace(tmp_path: Path) -> Path:
             "packages/pns-a/pyproject.toml",
             "['numpy']",
             "['numpy', 'pns-b']",
+            "pns-a declares ['pns-b'], WORKSPACE.md draws an arrow to []",
+        ),
+        (
+            "packages/pns-a/pyproject.toml",
+            "dependencies = ['numpy']",
+            "dependencies = ['numpy']\noptional-dependencies.test = ['pns-b']",
             "pns-a declares ['pns-b'], WORKSPACE.md draws an arrow to []",
         ),
         (
