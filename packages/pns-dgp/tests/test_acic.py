@@ -1,5 +1,6 @@
 """The high-dimensional model against loops over its formulas and simulated people."""
 
+import dataclasses
 import itertools
 import math
 
@@ -92,6 +93,10 @@ def test_the_oracle_agrees_with_simulated_people(regime):
         ):
             assert abs(hits.mean() - p) <= limit * math.sqrt(p * (1 - p) / n)
         there = np.all(table.z == z, axis=1)
+        if regime == "experimental":
+            assert abs(table.x[there].mean() - 0.5) < limit * 0.5 / math.sqrt(
+                there.sum()
+            )
         for arm, y in np.ndindex(2, 2):
             if regime == "observational":
                 hits = (table.x[there] == arm) & (table.y[there] == y)
@@ -110,12 +115,12 @@ def test_the_default_model_is_valid_confounded_and_thin_in_overlap():
     assert np.all(truth.interval.lower <= truth.pns)
     assert np.all(truth.pns <= truth.interval.upper)
     p = model.propensity(table.z)
-    assert 0.15 <= p.min() < 0.17 and 0.83 < p.max() <= 0.85
-    thin = np.mean((p < 0.25) | (p > 0.75))
-    assert 0.2 < thin < 0.3
+    assert 0.07 <= p.min() < 0.08 and 0.92 < p.max() <= 0.93
+    thin = np.mean((p < 0.15) | (p > 0.85))
+    assert 0.1 < thin < 0.25
     # Confounding: P(Y=1 | X=x, z) is not mu_x(z).
     naive = pb.identify_under_exogeneity(truth.atoms.joint)
-    assert np.mean(np.abs(naive - truth.atoms.mu)) > 0.01
+    assert np.mean(np.abs(naive - truth.atoms.mu)) > 0.008
 
 
 def test_gamma_and_overlap_do_what_they_say():
@@ -126,6 +131,11 @@ def test_gamma_and_overlap_do_what_they_say():
         naive = pb.identify_under_exogeneity(truth.atoms.joint)
         gaps.append(np.abs(naive - truth.atoms.mu).mean())
     assert gaps[0] < 1e-12 < gaps[1] < gaps[2]
+    for strength in (0.0, 0.5, 1.0):
+        truth = pns_dgp.acic_model(hidden_strength=strength).oracle(z)
+        naive = pb.identify_under_exogeneity(truth.atoms.joint)
+        gaps.append(np.abs(naive - truth.atoms.mu).mean())
+    assert gaps[3] < 1e-12 < gaps[4] < gaps[5]
     for overlap in (0.0, 1.0, 5.0):
         spreads.append(pns_dgp.acic_model(overlap=overlap).propensity(z).std())
     assert spreads[0] > spreads[1] > spreads[2]
@@ -137,6 +147,9 @@ def test_rows_do_not_depend_on_their_number_nor_on_the_regime_of_another():
     few, many = (model.sample(key, n, "observational") for n in (10, 9000))
     for short, long in zip(few, many, strict=True):
         np.testing.assert_array_equal(short, long[:10])
+    other = model.sample_population(jax.random.key(12), 10)
+    people = model.sample_population(key, 10)
+    assert not np.any(np.all(other.z == people.z, axis=1))
     trial = model.sample(key, 10, "experimental")
     assert not np.any(np.all(trial.z == few.z, axis=1))
     again = model.sample(key, 10, "experimental")
@@ -154,6 +167,23 @@ def test_mistakes_are_told():
         model.oracle(np.zeros((2, 3)))
     with pytest.raises(ValueError, match=r"gamma \+ epsilon must be less than 0.5"):
         small_model(gamma=0.49, epsilon=0.05)
+    with pytest.raises(ValueError, match="row 1, column 2: nan"):
+        model.oracle([[0, 0, 0, 0], [0, 0, np.nan, 0]])
+    with pytest.raises(ValueError, match="one typed key"):
+        model.sample_population(jax.random.split(key, 3), 5)
+    with pytest.raises(TypeError, match="loop over keys"):
+        jax.vmap(lambda k: model.sample_population(k, 5))(jax.random.split(key, 3))
+    with pytest.raises(ValueError, match="k is at most 20, got 21"):
+        small_model(num_hidden=21).oracle(np.zeros((1, 4)))
+    for field, value, message in (
+        ("alpha", np.full(5, 0.3), "sum to at most 1"),
+        ("hidden_pairs", np.ones((2, 5, 5)), "j < l only"),
+        ("hidden_probs", np.ones(5), "hidden_probs must lie inside"),
+        ("epsilon", 0.0, "epsilon be positive"),
+        ("slope", np.zeros((2, 3)), r"slope must be finite numbers of shape \[2, 4\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(model, **{field: value})
     with pytest.raises(ValueError, match="num_active must be between 1 and 4"):
         small_model(num_active=5)
     with pytest.raises(ValueError, match="overlap must not be negative"):

@@ -69,6 +69,27 @@ def test_an_existing_folder_and_bad_counts_are_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_names_that_clash_with_the_tables_are_refused(tmp_path):
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 3)))
+    rows.columns = ["x", "age", "pns"]
+    model = pns_dgp.acic_model(num_active=2, covariates=pns_dgp.RowCovariates(rows))
+    with pytest.raises(ValueError, match=r"may not be named \['pns', 'x'\]"):
+        export(model, tmp_path / "bench")
+
+
+def test_numpy_numbers_are_numbers_and_large_seeds_are_refused(tmp_path):
+    sizes = [np.int64(5)] * 3
+    pns_dgp.export_benchmark(MODELS["li"], tmp_path / "a", np.int64(3), *sizes)
+    with pytest.raises(ValueError, match=r"seed must lie in \[0, 2\^32\)"):
+        pns_dgp.export_benchmark(MODELS["li"], tmp_path / "b", 2**40 + 1, 5, 5, 5)
+
+
+def test_test_people_are_not_those_of_the_tables(tmp_path):
+    written = export(MODELS["acic"], tmp_path / "bench")
+    for table in (written.observational, written.experimental):
+        assert not np.any(np.all(table.z[:50] == written.z_test, axis=1))
+
+
 def test_a_failed_export_leaves_nothing_behind(tmp_path, monkeypatch):
     from pns_dgp import _benchmark
 

@@ -186,6 +186,14 @@ def test_the_inequalities_of_the_outcome_are_strict():
 def test_a_treatment_index_of_exactly_one_half_is_no_treatment():
     model = pns_dgp.LiModel((0.5,), 0.25, 0.5, (0.5,), (0.0,), 0.0, 0)
     assert model.oracle([[1]]).atoms.joint[0, 1].sum() == 0.25  # only if e_X = 1
+    people = model.sample_population(jax.random.key(0), 20_000)
+    treated = np.asarray(people.x)[np.asarray(people.z)[:, 0] == 1].mean()
+    assert abs(treated - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 9_000)
+
+
+def test_a_probability_next_to_one_does_not_wrap_around():
+    model = pns_dgp.LiModel((1 - 1e-11,), 0.5, 0.5, (0.0,), (0.0,), 0.0, 0)
+    assert np.all(model.sample_population(jax.random.key(0), 100).z == 1)
 
 
 def test_replicates_reproduce_alone_and_rows_do_not_depend_on_their_number():
@@ -226,8 +234,16 @@ def test_the_panel_passes_the_filter_and_a_constant_treatment_does_not():
     assert not any(pns_dgp.is_near_degenerate(model) for model in models)
     always_treated = dataclasses.replace(models[0], alpha=(0.9,) * 20)
     assert pns_dgp.is_near_degenerate(always_treated)
-    never_responds = dataclasses.replace(models[0], beta=(0.0,) * 20, effect=-1.0)
-    assert pns_dgp.is_near_degenerate(never_responds)
+    # With beta = 0, Y_0 = 0 always (totals 0 and 1 are ties), Y_1 = 1 (0.5 and 1.5).
+    constant = dataclasses.replace(models[0], beta=(0.0,) * 20, effect=0.5)
+    assert pns_dgp.is_near_degenerate(constant)
+    # A share of 0.12 passes at the default margin of 0.1, and fails at 0.15.
+    rare = pns_dgp.LiModel((0.12,), 0.5, 0.5, (-0.6,), (0.0005,), 0.0, 0)
+    rare = dataclasses.replace(rare, alpha=(0.0,))
+    assert not pns_dgp.is_near_degenerate(rare)
+    assert pns_dgp.is_near_degenerate(rare, margin=0.15)
+    skipped = set(range(100, 110)) - set(pns_dgp.LI_PANEL_SEEDS)
+    assert all(pns_dgp.is_near_degenerate(pns_dgp.random_li_model(s)) for s in skipped)
 
 
 def test_mistakes_are_told():
@@ -235,7 +251,7 @@ def test_mistakes_are_told():
     key = jax.random.key(0)
     with pytest.raises(ValueError, match="regime must be one of .* got 'survey'"):
         model.sample(key, 10, "survey")  # pyright: ignore[reportArgumentType]
-    for n in (0, -3, 2.5):
+    for n in (0, -3, 2.5, True):
         with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
             model.sample(key, n, "observational")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"z must have shape \[n, 15\].*got \[2, 20\]"):
@@ -246,6 +262,11 @@ def test_mistakes_are_told():
         model.oracle(z)
     with pytest.raises(ValueError, match="multiples of 0.0001, got 5e-05"):
         dataclasses.replace(model, effect=0.00005)
+    for value in (np.nan, np.inf, 1e6):
+        with pytest.raises(ValueError, match="must lie in"):
+            dataclasses.replace(model, effect=value)
+    with pytest.raises(ValueError, match="k is at most 20, got 30"):
+        pns_dgp.random_li_model(0, 35, 30).oracle(np.zeros((1, 5)))
     with pytest.raises(ValueError, match="num_hidden must leave"):
         pns_dgp.li_model_1(num_hidden=20)
     with pytest.raises(ValueError, match="one entry per covariate, got 20, 2 and 20"):

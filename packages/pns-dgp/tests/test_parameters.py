@@ -31,6 +31,9 @@ def test_rows_of_a_user_must_be_given_again(tmp_path):
     pns_dgp.save_model(model, tmp_path / "model.json")
     with pytest.raises(ValueError, match="made with 50 rows given by the user"):
         pns_dgp.load_model(tmp_path / "model.json")
+    with pytest.raises(ValueError, match="made with 50 rows given by the user"):
+        others = pns_dgp.RowCovariates(rows * 2 + 1)
+        pns_dgp.load_model(tmp_path / "model.json", covariates=others)
     loaded = pns_dgp.load_model(
         tmp_path / "model.json", covariates=pns_dgp.RowCovariates(rows)
     )
@@ -39,7 +42,14 @@ def test_rows_of_a_user_must_be_given_again(tmp_path):
 
 def test_what_is_no_model_is_told(tmp_path):
     path = tmp_path / "model.json"
-    for content in ("", "[]", "{}", '{"model": "Other", "parameters": {}}'):
+    for content in (
+        "",
+        "[]",
+        "{}",
+        '{"model": "Other", "parameters": {}}',
+        '{"model": "LiModel", "parameters": {}}',
+        '{"model": "AcicModel", "parameters": {}}',
+    ):
         path.write_text(content)
         with pytest.raises(ValueError, match="model.json is not a saved model"):
             pns_dgp.load_model(path)

@@ -30,7 +30,7 @@ from pns_dgp._model import (
     checked_rows,
     enumerate_binary,
     regime_key,
-    truth_from_cells,
+    truth_by_chunks,
 )
 from pns_dgp._rng import map_blocks
 
@@ -97,7 +97,7 @@ class AcicModel:
             raise ValueError("hidden_probs must lie inside (0, 1).")
         if np.abs(self.alpha).sum() > 1 + 1e-12:
             raise ValueError("the absolute values of alpha must sum to at most 1.")
-        if not (self.gamma >= 0 and self.epsilon > 0):
+        if not (self.gamma >= 0 and self.epsilon > 0):  # false for NaN, too
             raise ValueError("gamma must not be negative, and epsilon be positive.")
         if self.gamma + self.epsilon >= 0.5:
             raise ValueError(
@@ -130,6 +130,10 @@ class AcicModel:
     def oracle(self, z: Array) -> Truth:
         """Computes the truth at z [n, d] by summation over the 2^k hidden values."""
         z = checked_rows(z, self.num_covariates)
+        return truth_by_chunks(self._cells, z, len(self.hidden_probs))
+
+    def _cells(self, z: np.ndarray) -> np.ndarray:
+        """Sums P(hidden) by response type: [n, x, y0, y1]."""
         hidden, weights = enumerate_binary(self.hidden_probs)
         p_x, p_y = self._probabilities(z[:, None, :], hidden)  # [n, 2^k], [2, n, 2^k]
         p_x = np.stack([1 - p_x, p_x])
@@ -137,7 +141,7 @@ class AcicModel:
         both = np.minimum(p_y[0], p_y[1])
         types = np.stack([1 - np.maximum(*p_y), p_y[1] - both, p_y[0] - both, both])
         cells = np.einsum("xnh,tnh,h->nxt", p_x, types, weights)
-        return truth_from_cells(cells.reshape(-1, 2, 2, 2))  # t = (y0, y1) in order
+        return cells.reshape(-1, 2, 2, 2)  # t = (y0, y1) in order
 
     def parameters(self) -> dict[str, Any]:
         """Returns every coefficient, ready for JSON."""
@@ -199,7 +203,7 @@ class AcicModel:
 def acic_model(
     seed: int = 0,
     num_hidden: int = 5,
-    gamma: float = 0.14,
+    gamma: float = 0.06,
     epsilon: float = 0.01,
     overlap: float = 1.0,
     hidden_strength: float = 1.0,
@@ -208,10 +212,11 @@ def acic_model(
 ) -> AcicModel:
     """Draws a high-dimensional model from a seed.
 
-    With the defaults P(X=1 | z) runs from 0.15 to 0.85 and P(X=1 | z, h) from 0.01 to
-    0.99; a quarter of the people have P(X=1 | z) within 0.1 of its least or greatest
-    value: thin overlap, by design. The hidden variables that lead to treatment also
-    lead to response, so confounding does not cancel.
+    With the defaults P(X=1 | z) runs from 0.07 to 0.93 and P(X=1 | z, h) from 0.01 to
+    0.99; one person in seven or eight has P(X=1 | z) below 0.15 or above 0.85: regions of
+    thin overlap, by design. The hidden variables that lead to treatment also lead to
+    response, so confounding does not cancel. Its strength and overlap are tied by the
+    paper's formula: P(X=1 | z) cannot come closer to 0 or 1 than epsilon + gamma.
 
     Args:
       seed: names the coefficients; the same arguments give the same model anywhere.
@@ -254,7 +259,7 @@ def acic_model(
         propensity_slope=index(3.0) / (1 + overlap),
         intercept=rng.uniform(-0.5, 0.5, 2),
         slope=np.stack([index(1.2), index(1.2)]),
-        hidden_effect=hidden_strength * np.sign(alpha) * np.abs(bounded((2, k), 2.0)),
+        hidden_effect=hidden_strength * np.sign(alpha) * np.abs(bounded((2, k), 3.0)),
         hidden_pairs=hidden_strength * np.triu(bounded((2, k, k), 0.6), 1),
         modulation=hidden_strength * bounded((2, k), 0.4),
         modulator=np.stack([[index(1.0) for _ in range(k)] for _ in (0, 1)]).reshape(

@@ -63,7 +63,16 @@ def export_benchmark(
         raise ValueError(f"{folder} exists already; name a new folder.")
     for count in (num_observational, num_experimental, num_test):
         check_count(count)
-    key = jax.random.key(seed)
+    if not 0 <= int(seed) < 2**32:
+        raise ValueError(f"seed must lie in [0, 2^32), got {seed}.")
+    names = _covariate_names(model)
+    taken = {"x", "y", *_TRUTH} & set(names)
+    if taken:
+        raise ValueError(
+            f"covariates may not be named {sorted(taken)}: the tables have columns of "
+            "their own by these names."
+        )
+    key = jax.random.key(int(seed))
     table_key, test_key = jax.random.split(key)
     tables = {
         regime: jax.tree.map(np.asarray, model.sample(table_key, count, regime))
@@ -77,13 +86,13 @@ def export_benchmark(
         "format": _FORMAT,
         "model": type(model).__name__,
         "parameters": model.parameters(),
-        "seed": seed,
+        "seed": int(seed),
         "rows": {
-            "observational": num_observational,
-            "experimental": num_experimental,
-            "test": num_test,
+            "observational": int(num_observational),
+            "experimental": int(num_experimental),
+            "test": int(num_test),
         },
-        "covariates": _covariate_names(model),
+        "covariates": names,
         "averages": {
             name: float(values.mean()) for name, values in _truth_columns(truth).items()
         },

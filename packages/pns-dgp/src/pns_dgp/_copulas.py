@@ -73,8 +73,7 @@ def _draw_sibuya(rng, theta, shape):
     guess = np.maximum(np.floor((tail * special.gamma(1 - index)) ** -theta), 1)
     survival = np.exp(-np.log(guess) - special.betaln(guess, 1 - index))
     # Beyond 1e15 neighbouring integers are one number.
-    frailty = np.where((survival > tail) & (guess < 1e15), guess + 1, guess)
-    return np.where(tail >= 1 - index, 1.0, frailty)
+    return np.where((survival > tail) & (guess < 1e15), guess + 1, guess)
 
 
 _FRAILTY = {

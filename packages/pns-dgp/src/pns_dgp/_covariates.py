@@ -9,9 +9,11 @@ otherwise rule every linear index.
 
 import dataclasses
 import functools
+import hashlib
 import importlib.resources
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -97,9 +99,9 @@ class AcicCovariates:
         limits = special.ndtri(np.array(_PERCENTILES))
         rows = []
         for block in _read_law()[1]:
-            for flip, margin in zip(block.flips, block.margins, strict=True):
-                low, high = np.sort(margin(flip * limits))
-                kept = np.clip(margin(flip * middles), low, high)
+            for margin in block.margins:
+                low, high = margin(limits)
+                kept = np.clip(margin(middles), low, high)
                 rows.append((low, high, kept.mean(), kept.std() or 1.0))
         return Scaling(*np.array(rows).T)
 
@@ -146,11 +148,13 @@ class RowCovariates:
             raw = rows.to_numpy(np.float64)
         else:
             raw = np.asarray(rows, np.float64)
-            self._names = tuple(f"Z{i + 1}" for i in range(raw.shape[-1]))
+            self._names = tuple(f"Z{i + 1}" for i in range(np.shape(raw)[-1:][0]))
         if raw.ndim != 2 or not raw.size:
             raise ValueError(
                 f"rows must have shape [num_rows, num_covariates], got {raw.shape}."
             )
+        if len(set(self._names)) < len(self._names):
+            raise ValueError(f"columns must have different names, got {self._names}.")
         if not np.all(np.isfinite(raw)):
             row, column = (int(i) for i in np.argwhere(~np.isfinite(raw))[0])
             raise ValueError(
@@ -160,6 +164,13 @@ class RowCovariates:
         low, high = np.quantile(raw, _PERCENTILES, axis=0)
         kept = np.clip(raw, low, high)
         deviation = kept.std(axis=0)
+        flat = [self._names[i] for i in np.flatnonzero((deviation == 0) & raw.any(0))]
+        if flat:
+            warnings.warn(
+                f"columns {flat} do not vary between their 0.5 and 99.5 percentiles and "
+                "become constant.",
+                stacklevel=2,
+            )
         self.scaling = Scaling(
             low, high, kept.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
         )
@@ -176,7 +187,12 @@ class RowCovariates:
 
     def describe(self) -> dict[str, Any]:
         """Says where the rows come from."""
-        return {"source": f"{len(self._rows)} rows given by the user"}
+        return {
+            "source": f"{len(self._rows)} rows given by the user",
+            "columns": list(self._names),
+            "sha256": hashlib.sha256(self._rows.tobytes()).hexdigest(),
+            "scaling": {k: v.tolist() for k, v in self.scaling._asdict().items()},
+        }
 
 
 def load_acic_csv(
@@ -223,6 +239,7 @@ def _load_one(path: str | os.PathLike) -> pd.DataFrame:
     if frame.empty:
         raise ValueError(f"{path} has a header and no rows.")
     numbers = frame[wanted].apply(pd.to_numeric, errors="coerce")
+    numbers = numbers.where(numbers.abs() < np.finfo(np.float32).max)
     bad = ~np.isfinite(numbers.to_numpy(np.float64))
     if bad.any():
         row, column = (int(i) for i in np.argwhere(bad)[0])

@@ -28,7 +28,7 @@ from pns_dgp._model import (
     checked_rows,
     enumerate_binary,
     regime_key,
-    truth_from_cells,
+    truth_by_chunks,
 )
 
 _ONE = 10_000  # the number 1 in units of the coefficients' grid
@@ -75,7 +75,12 @@ class LiModel:
         probs = (*self.covariate_probs, self.treatment_noise, self.outcome_noise)
         if not all(0 < p < 1 for p in probs):
             raise ValueError(f"probabilities must lie inside (0, 1), got {probs}.")
+        object.__setattr__(self, "num_hidden", int(self.num_hidden))
         for value in (*self.alpha, *self.beta, self.effect):
+            if not abs(value) <= 1000:  # sums stay far inside int32; false for NaN
+                raise ValueError(
+                    f"coefficients must lie in [-1000, 1000], got {value}."
+                )
             if abs(value * _ONE - round(value * _ONE)) > 1e-6:
                 raise ValueError(
                     f"coefficients must be multiples of 0.0001, got {value}: round to "
@@ -88,7 +93,7 @@ class LiModel:
         return len(self.covariate_probs) - self.num_hidden
 
     def sample_population(self, key: jax.Array, n: int) -> Population:
-        """Draws people with both potential outcomes; `key` may be batched by vmap."""
+        """Draws people with both potential outcomes; usable under `jax.vmap`."""
         check_count(n)
         return _sample_population(self._arrays, key, int(n), self.num_covariates)
 
@@ -108,10 +113,7 @@ class LiModel:
                 f"covariates of a Li model are 0 or 1; {len(bad)} entries are not, the "
                 f"first in row {row}, column {column}: {z[row, column]}."
             )
-        # Chunks of rows keep the [rows, 2^num_hidden] tables near 32 MB.
-        rows = max(1, 2**22 >> self.num_hidden)
-        chunks = [_cells(self, z[i : i + rows]) for i in range(0, len(z), rows)]
-        return truth_from_cells(np.concatenate(chunks or [np.empty((0, 2, 2, 2))]))
+        return truth_by_chunks(lambda rows: _cells(self, rows), z, self.num_hidden)
 
     def support(self) -> tuple[np.ndarray, np.ndarray]:
         """Lists every observed covariate vector and its probability.
@@ -151,7 +153,8 @@ class _Arrays(NamedTuple):
 
 def _thresholds(probs: Any) -> np.ndarray:
     """Makes P(bits < threshold) the probability, exact to 2^-32."""
-    return np.rint(np.asarray(probs) * 2.0**32).astype(np.uint32)
+    largest = 2**32 - 1  # one more would wrap to 0
+    return np.minimum(np.rint(np.asarray(probs) * 2.0**32), largest).astype(np.uint32)
 
 
 def _below(key: jax.Array, threshold: Array, shape: tuple[int, ...]) -> jax.Array:

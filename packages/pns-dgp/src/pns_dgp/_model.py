@@ -5,6 +5,7 @@ covariates; what is hidden is summed out. A model's truth at z is the law of (X,
 given Z = z: eight response-type cells from which all else follows.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
@@ -98,7 +99,7 @@ def regime_key(key: jax.Array, regime: str) -> jax.Array:
 
 def check_count(n: int) -> None:
     """Raises unless a number of rows is a whole number of at least one."""
-    if not isinstance(n, int | np.integer) or n < 1:
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
 
 
@@ -109,6 +110,12 @@ def checked_rows(z: Array, num_covariates: int) -> np.ndarray:
         raise ValueError(
             f"z must have shape [n, {num_covariates}], one column per observed "
             f"covariate, got {list(z.shape)}."
+        )
+    if not np.isfinite(z).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(z))[0])
+        raise ValueError(
+            f"z must be finite; the first entry that is not is in row {row}, column "
+            f"{column}: {z[row, column]}."
         )
     return z
 
@@ -123,9 +130,28 @@ def enumerate_binary(probs: Any) -> tuple[np.ndarray, np.ndarray]:
       Vectors [2^k, k] and probabilities [2^k].
     """
     size = len(probs)
+    if size > 20:
+        raise ValueError(
+            f"an exact oracle sums over 2^k hidden values; k is at most 20, got {size}."
+        )
     vectors = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
     factors = np.where(vectors == 1, probs, 1 - np.asarray(probs, np.float64))
     return vectors, factors.prod(axis=1)
+
+
+def truth_by_chunks(
+    cells: Callable[[np.ndarray], np.ndarray], z: np.ndarray, num_hidden: int
+) -> Truth:
+    """Computes a truth chunk by chunk, its [rows, 2^num_hidden] tables near 8 MB each.
+
+    Args:
+      cells: maps rows [m, d] to response-type cells [m, 2, 2, 2].
+      z: all rows [n, d].
+      num_hidden: how many hidden binaries `cells` sums out.
+    """
+    size = max(1, 2**20 >> num_hidden)
+    parts = [cells(z[i : i + size]) for i in range(0, len(z), size)]
+    return truth_from_cells(np.concatenate(parts or [np.empty((0, 2, 2, 2))]))
 
 
 # Probabilities are kept as multiples of 2^-50. Of such numbers up to 8 in size, float64
@@ -143,6 +169,8 @@ def truth_from_cells(cells: np.ndarray) -> Truth:
     Returns:
       Truth whose numbers satisfy every identity of probability exactly.
     """
+    if np.shape(cells)[1:] != (2, 2, 2):
+        raise ValueError(f"cells must be [n, 2, 2, 2], got {list(np.shape(cells))}.")
     units = np.rint(np.asarray(cells, np.float64) * _UNITS).astype(np.int64)
     flat = units.reshape(-1, 8)
     missing = _UNITS - flat.sum(1)

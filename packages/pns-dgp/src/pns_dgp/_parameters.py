@@ -35,14 +35,19 @@ def load_model(
         content = json.loads(Path(path).read_text())
         kind = _KINDS[content["model"]]
         parameters = dict(content["parameters"])
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a saved model: {error!r}.") from error
-    if kind is AcicModel:
+        if kind is LiModel:
+            return LiModel(**parameters)
         described = parameters["covariates"]
-        parameters["covariates"] = covariates or AcicCovariates()
-        if parameters["covariates"].describe() != described:
-            raise ValueError(
-                f"{path} was made with {described['source']}; pass the same as "
-                "covariates=RowCovariates(rows)."
-            )
-    return kind(**parameters)
+        source = described["source"]
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a saved model: {error!r}.") from error
+    parameters["covariates"] = covariates or AcicCovariates()
+    if parameters["covariates"].describe() != described:
+        raise ValueError(
+            f"{path} was made with {source}; pass the same as "
+            "covariates=RowCovariates(rows)."
+        )
+    try:
+        return AcicModel(**parameters)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a saved model: {error!r}.") from error

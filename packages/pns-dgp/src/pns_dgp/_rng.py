@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 BLOCK_ROWS = 8192
@@ -29,6 +30,12 @@ def map_blocks(
     Yields:
       The rows a block fills, and the block, whose surplus rows the caller drops.
     """
+    if isinstance(key, jax.core.Tracer):
+        raise TypeError(
+            "these rows are drawn by NumPy: loop over keys, not vmap or jit."
+        )
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
+        raise ValueError("key must be one typed key, from jax.random.key.")
     words = np.asarray(jax.random.key_data(key)).ravel().tolist()
 
     def one(block: int) -> Block:

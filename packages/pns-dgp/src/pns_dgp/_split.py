@@ -24,8 +24,9 @@ class ConfoundedSplit:
       observational: people whose treatment depends on the hidden columns.
       experimental: people as randomised.
       hidden: the hidden columns of all kept people, by the trial's index.
-      balance: a row per column (per level of a category) of C and Z: its mean before
-        and after the selection and the z-statistic of their difference.
+      balance: a row per column (per common level of a category) of C and Z, for f(C),
+        and for the product of each with f(C): the mean before and after the selection
+        and the z-statistic, robust to clusters, of kept against dropped people.
       strength: how much confounding was achieved; see `summary`.
     """
 
@@ -37,7 +38,7 @@ class ConfoundedSplit:
 
     @property
     def is_preserved(self) -> bool:
-        """Whether P(C, Z) is unchanged, at family-wise level 0.001."""
+        """Whether nothing speaks against an unchanged P(C, Z), at level 0.001."""
         return self.strength["balance_p_value"] > 0.001
 
     def summary(self) -> str:
@@ -54,8 +55,8 @@ class ConfoundedSplit:
             f"the observational table {s['observational_difference']:+.4f}; "
             f"confounding bias {s['bias']:+.4f} (standard error "
             f"{s['bias_standard_error']:.4f}).\n"
-            f"P(hidden, covariates) {verdict} preserved: smallest family-wise p-value "
-            f"over {len(self.balance)} columns {s['balance_p_value']:.3f}."
+            f"P(hidden, covariates) {verdict} preserved: family-wise p-value of "
+            f"{len(self.balance)} comparisons {s['balance_p_value']:.3f}."
         )
 
 
@@ -70,6 +71,9 @@ def confounded_split(
     cluster: str | None = None,
 ) -> ConfoundedSplit:
     """Splits a randomised trial into an experimental and a confounded table.
+
+    Everybody in the trial must have had the same chance of treatment; a trial with
+    different chances in different strata is split stratum by stratum.
 
     Args:
       trial: one row per person; `treatment` and `outcome` hold 0 and 1.
@@ -87,12 +91,12 @@ def confounded_split(
     """
     columns = [hidden] if isinstance(hidden, str) else list(hidden)
     _check_trial(trial, treatment, outcome, columns, experimental_share, cluster)
+    trial = trial.astype({treatment: int, outcome: int})
     rng = np.random.default_rng(seed)
-    if cluster is None:
-        in_experiment = rng.random(len(trial)) < experimental_share
-    else:
-        groups, number = np.unique(trial[cluster], return_inverse=True)
-        in_experiment = (rng.random(len(groups)) < experimental_share)[number]
+    groups = np.arange(len(trial))
+    if cluster is not None:
+        groups = np.unique(trial[cluster], return_inverse=True)[1]
+    in_experiment = (rng.random(groups.max() + 1) < experimental_share)[groups]
     rest = trial[~in_experiment]
     treated_share = float(trial[treatment].mean())
     wanted = _checked_propensity(propensity(rest[columns]), len(rest))
@@ -104,10 +108,11 @@ def confounded_split(
         wanted.max() / treated_share, (1 - wanted.min()) / (1 - treated_share)
     )
     kept = rng.random(len(rest)) < ratio / greatest
-    selected = rest[kept]
 
+    chosen = in_experiment.copy()
+    chosen[~in_experiment] = kept
     dropped = [*columns, *([cluster] if cluster else [])]
-    observational = selected.drop(columns=dropped)
+    observational = rest[kept].drop(columns=dropped)
     experimental = trial[in_experiment].drop(columns=dropped)
     for name, table in (
         ("observational", observational),
@@ -119,12 +124,21 @@ def confounded_split(
                 "larger trial or a milder propensity."
             )
     people = rest.drop(columns=[treatment, outcome] + ([cluster] if cluster else []))
-    balance = _balance(people, kept)
-    bias, error, effects = _bias(observational, experimental, treatment, outcome)
+    balance = _balance(people, kept, wanted, groups[~in_experiment])
+    effects, variances = zip(
+        *(
+            _difference(table, treatment, outcome, groups[rows])
+            for table, rows in (
+                (observational, chosen & ~in_experiment),
+                (experimental, in_experiment),
+            )
+        ),
+        strict=True,
+    )
     return ConfoundedSplit(
         observational=observational,
         experimental=experimental,
-        hidden=pd.concat([selected, trial[in_experiment]])[columns].sort_index(),
+        hidden=trial.loc[chosen, columns],
         balance=balance,
         strength={
             "kept_share": float(kept.mean()),
@@ -132,38 +146,46 @@ def confounded_split(
             "greatest_propensity": float(wanted.max()),
             "experimental_effect": effects[1],
             "observational_difference": effects[0],
-            "bias": bias,
-            "bias_standard_error": error,
+            "bias": effects[0] - effects[1],
+            "bias_standard_error": float(np.sqrt(sum(variances))),
             "balance_p_value": min(
-                1.0, float(2 * stats.norm.sf(balance["z"].abs()).min() * len(balance))
+                1.0, float(2 * stats.norm.sf(balance["z"].abs().max()) * len(balance))
             ),
         },
     )
 
 
 def _check_trial(trial, treatment, outcome, hidden, experimental_share, cluster):
-    needed = [treatment, outcome, *hidden, *([cluster] if cluster else [])]
-    missing = [name for name in needed if name not in trial.columns]
+    if not hidden:
+        raise ValueError("hidden must name at least one column.")
+    roles = [treatment, outcome, *hidden, *([cluster] if cluster else [])]
+    if len(set(roles)) < len(roles):
+        raise ValueError(f"each role needs a column of its own, got {roles}.")
+    if not (trial.columns.is_unique and trial.index.is_unique):
+        raise ValueError("the trial's column names and its index must be unique.")
+    missing = [name for name in roles if name not in trial.columns]
     if missing:
         raise ValueError(
             f"the trial has no column {missing}; it has {list(trial.columns)}."
         )
-    if not hidden:
-        raise ValueError("hidden must name at least one column.")
+    incomplete = [
+        name
+        for name in trial.columns
+        if trial[name].isna().any()
+        or (pd.api.types.is_float_dtype(trial[name]) and np.isinf(trial[name]).any())
+    ]
+    if incomplete:
+        raise ValueError(
+            f"columns {incomplete} have missing or infinite values; fill or drop them."
+        )
     for name in (treatment, outcome):
         values = set(trial[name].unique())
         if not values <= {0, 1}:
-            raise ValueError(
-                f"column {name} must hold 0 and 1, got {sorted(values)[:5]}."
-            )
+            shown = sorted(map(str, values))[:5]
+            raise ValueError(f"column {name} must hold 0 and 1, got {shown}.")
     if trial[treatment].nunique() < 2:
         raise ValueError(
             f"column {treatment} must hold both 0 and 1: a trial has arms."
-        )
-    incomplete = [name for name in trial.columns if trial[name].isna().any()]
-    if incomplete:
-        raise ValueError(
-            f"columns {incomplete} have missing values; fill or drop them."
         )
     if not 0 < experimental_share < 1:
         raise ValueError(
@@ -181,29 +203,54 @@ def _checked_propensity(values: np.ndarray, n: int) -> np.ndarray:
     return values
 
 
-def _balance(people: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
-    """Compares kept with dropped people, column by column.
+def _balance(
+    people: pd.DataFrame, kept: np.ndarray, wanted: np.ndarray, groups: np.ndarray
+) -> pd.DataFrame:
+    """Compares kept with dropped people: each column, f(C), and their products.
 
-    Selection is a coin of probability a that does not depend on the column, so kept and
-    dropped people are two independent samples of one law.
+    Keeping is a coin of probability a that depends on nothing, so both are samples of
+    one law. If the trial's treatment were not random, it would not be; that shows in the
+    product of f(C) with the column on which treatment depends.
+
+    Args:
+      people: [n] hidden and observed covariates.
+      kept: [n] booleans.
+      wanted: [n] f(C).
+      groups: [n] number of each person's cluster.
     """
-    categories = people.select_dtypes(exclude=["number", "bool"]).columns
-    table = pd.get_dummies(people, columns=list(categories)).astype(np.float64)
-    after, before = table[kept].mean(), table.mean()
-    other = table[~kept].mean()
-    sizes = 1 / kept.sum() + 1 / max((~kept).sum(), 1)
-    error = table.std() * np.sqrt(sizes)
-    difference = (after - other).where(error > 0, 0.0)
-    z = difference / error.where(error > 0, 1.0)
-    return pd.DataFrame({"before": before, "after": after, "z": z.fillna(0.0)})
+    table = {}
+    for name in people.columns:
+        if pd.api.types.is_numeric_dtype(people[name]):
+            table[str(name)] = people[name].to_numpy(np.float64)
+            continue
+        levels = people[name].astype(str)
+        common = levels.value_counts()
+        # Rare levels together: one person more or less would decide.
+        common = common.index[common >= max(50, 10 / max(kept.mean(), 1e-3))][:50]
+        for level in sorted(common):
+            table[f"{name}={level}"] = (levels == level).to_numpy(np.float64)
+        table[f"{name}=other"] = (~levels.isin(common)).to_numpy(np.float64)
+    centred = wanted - wanted.mean()
+    products = {f"{name} x propensity": v * centred for name, v in table.items()}
+    rows = {}
+    for name, values in {**table, "propensity": wanted, **products}.items():
+        means = [values[kept].mean(), values[~kept].mean()]
+        influence = np.where(
+            kept, (values - means[0]) / kept.sum(), (means[1] - values) / (~kept).sum()
+        )
+        error = np.sqrt(np.sum(np.bincount(groups, influence) ** 2))
+        z = (means[0] - means[1]) / error if error > 1e-12 * abs(means[1]) else 0.0
+        rows[name] = (values.mean(), means[0], z)
+    return pd.DataFrame.from_dict(
+        rows, orient="index", columns=["before", "after", "z"]
+    )
 
 
-def _bias(observational, experimental, treatment, outcome):
-    """Computes the observational difference in means less the experimental one."""
-    effects, variance = [], 0.0
-    for table in (observational, experimental):
-        arms = table.groupby(treatment)[outcome]
-        means = arms.mean()
-        effects.append(float(means[1] - means[0]))
-        variance += float((means * (1 - means) / arms.size()).sum())
-    return effects[0] - effects[1], float(np.sqrt(variance)), effects
+def _difference(table, treatment, outcome, groups) -> tuple[float, float]:
+    """Computes a difference in means and its variance, robust to clusters."""
+    x, y = table[treatment].to_numpy(), table[outcome].to_numpy(np.float64)
+    means = np.array([y[x == arm].mean() for arm in (0, 1)])
+    sizes = np.array([np.sum(x == arm) for arm in (0, 1)])
+    influence = np.where(x == 1, 1, -1) * (y - means[x]) / sizes[x]
+    variance = np.sum(np.bincount(groups, influence) ** 2)
+    return float(means[1] - means[0]), float(variance)
