@@ -32,8 +32,19 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 @jax.jit
 def anchored_on_device(numbers):
-    joint = jax.nn.softmax(numbers[:, :4]).reshape(-1, 2, 2)
-    return joint, pb.anchor(joint, numbers[:, 4:])
+    joint = jax.nn.softmax(numbers[..., :4]).reshape(*numbers.shape[:-1], 2, 2)
+    return joint, pb.anchor(joint, numbers[..., 4:])
+
+
+@pytest.mark.parametrize("shape", [(20, 200), (7, 3), (64, 256), (4000,), (1, 4000)])
+def test_no_fusion_of_the_compiler_skips_a_rounding(shape):
+    """Programs of different shapes are fused differently; all are judged by NumPy."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        scale = rng.choice([1, 10, 40], size=(*shape, 1))
+        numbers = (scale * rng.standard_normal((*shape, 6))).astype(np.float32)
+        atoms = jax.tree.map(np.asarray, pb.Atoms(*anchored_on_device(numbers)))
+        assert np.all(pb.is_compatible(atoms))
 
 
 def test_a_hundred_thousand_sextuples_violate_nothing_in_either_namespace():

@@ -37,6 +37,10 @@ def anchor(joint: Any, delta: Any) -> Array:
     joint, delta = _checked(joint, delta)
     check_joint(joint)
     xp = namespace(joint)
+    # A compiler may fuse the product that made a cell (softmax multiplies by a
+    # reciprocal) into the sums below and so skip the rounding of the cell, which would
+    # put mu an ulp beyond its limit. A choice in between cannot be fused.
+    joint = xp.where(joint > 1, xp.ones_like(joint), joint)
     least, other_arm = joint[..., :, 1], other_arm_mass(joint)
     # The four cells may add up to an ulp more than one; a probability may not.
     return xp.minimum(least + other_arm * _sigmoid(delta), 1)
