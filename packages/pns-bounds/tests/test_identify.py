@@ -41,7 +41,7 @@ def test_monotonicity_is_refuted_by_atoms_that_show_harm():
     with pytest.raises(ValueError, match=r"one of \['raise', 'allow'\]"):
         pb.identify_under_monotonicity(
             atoms,
-            incompatible="project",  # pyright: ignore[reportArgumentType]
+            incompatible="project",
         )
 
 

@@ -160,7 +160,7 @@ def test_mistakes_are_told():
     model = small_model()
     key = jax.random.key(0)
     with pytest.raises(ValueError, match="regime must be one of"):
-        model.sample(key, 10, "trial")  # pyright: ignore[reportArgumentType]
+        model.sample(key, 10, "trial")
     with pytest.raises(ValueError, match="at least 1"):
         model.sample(key, 0, "observational")
     with pytest.raises(ValueError, match=r"shape \[n, 4\].*got \[2, 3\]"):

@@ -250,10 +250,10 @@ def test_mistakes_are_told():
     model = pns_dgp.li_model_1()
     key = jax.random.key(0)
     with pytest.raises(ValueError, match="regime must be one of .* got 'survey'"):
-        model.sample(key, 10, "survey")  # pyright: ignore[reportArgumentType]
+        model.sample(key, 10, "survey")
     for n in (0, -3, 2.5, True):
         with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
-            model.sample(key, n, "observational")  # pyright: ignore[reportArgumentType]
+            model.sample(key, n, "observational")
     with pytest.raises(ValueError, match=r"z must have shape \[n, 15\].*got \[2, 20\]"):
         model.oracle(np.zeros((2, 20)))
     z = np.zeros((3, 15))

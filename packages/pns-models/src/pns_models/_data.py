@@ -1,0 +1,192 @@
+"""Data as counts: a covariate vector with eight weights.
+
+A row stands for people who share covariates z: how many of them are in each
+observational cell (x, y) and in each experimental cell (arm, y). A row of a table has a
+single 1. Identical vectors merge by adding counts, which leaves every likelihood exactly
+as it was.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any  # NumPy or JAX
+
+
+class Counts(NamedTuple):
+    """People grouped by covariates.
+
+    Attributes:
+      z: [num_rows, num_covariates] float32.
+      observational: [num_rows, 2, 2], `[..., x, y]` people who chose x and had y.
+      experimental: [num_rows, 2, 2], `[..., arm, y]` people assigned arm who had y.
+    """
+
+    z: Array
+    observational: Array
+    experimental: Array
+
+
+def counts_from_tables(
+    observational: tuple[Array, Array, Array],
+    experimental: tuple[Array, Array, Array],
+    weights: tuple[Array, Array] | None = None,
+    merge: bool | None = None,
+) -> Counts:
+    """Turns two tables into counts.
+
+    Args:
+      observational: z [n, d], x [n], y [n] of people who chose for themselves.
+      experimental: z [m, d], x [m], y [m] of people assigned at random.
+      weights: positive weights [n] and [m]; one each if None.
+      merge: whether identical covariate vectors share a row; None merges if that at
+        least halves the number of rows.
+
+    Returns:
+      Counts; merged rows are in the order of their first appearance.
+    """
+    tables = [
+        _checked_table(name, table)
+        for name, table in (
+            ("observational", observational),
+            ("experimental", experimental),
+        )
+    ]
+    if tables[0][0].shape[1] != tables[1][0].shape[1]:
+        raise ValueError(
+            "both tables must have the same covariates, got "
+            f"{tables[0][0].shape[1]} and {tables[1][0].shape[1]} columns."
+        )
+    z = np.concatenate([table[0] for table in tables])
+    z += 0.0  # -0.0 becomes 0.0: they are equal, so they merge
+    sizes = [len(table[0]) for table in tables]
+    cells = np.zeros((2, len(z), 2, 2), np.float32)
+    start = 0
+    for source, (_, x, y) in enumerate(tables):
+        rows = np.arange(start, start + sizes[source])
+        cells[source, rows, x, y] = (
+            1.0 if weights is None else _checked_weights(weights[source], sizes[source])
+        )
+        start += sizes[source]
+    counts = Counts(z, cells[0], cells[1])
+    return counts if merge is False else merge_counts(counts, only_if_halved=not merge)
+
+
+def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
+    """Merges rows with identical covariates by adding their counts.
+
+    Rows are found by a 64-bit hash of their bits and compared in full, so the result is
+    exact; beside the table itself this takes a few numbers per row.
+
+    Args:
+      counts: any counts.
+      only_if_halved: return the input unless at most half of the rows remain.
+    """
+    z = np.asarray(counts.z)
+    hashes = _row_hashes(z)
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    if only_if_halved and 2 * len(first) > len(z):
+        return counts
+    order = np.argsort(first)
+    first, group = first[order], np.argsort(order)[group]
+    step = 65_536
+    for start in range(0, len(z), step):
+        part = slice(start, start + step)
+        if not np.array_equal(z[part], z[first[group[part]]]):
+            # Two different rows share a hash: group by the rows themselves.
+            _, group = np.unique(z, axis=0, return_inverse=True)
+            _, first = np.unique(group, return_index=True)
+            break
+    merged = [
+        np.stack(
+            [
+                np.bincount(group, weights=cell, minlength=len(first))
+                for cell in np.asarray(cells).reshape(len(z), 4).T
+            ],
+            axis=1,
+        )
+        .reshape(-1, 2, 2)
+        .astype(np.float32)
+        for cells in counts[1:]
+    ]
+    return Counts(z[first], *merged)
+
+
+def split_counts(
+    rng: np.random.Generator, counts: Counts, validation_fraction: float
+) -> tuple[Counts, Counts]:
+    """Sends each person to validation with the given probability.
+
+    Whole counts are thinned binomially, which is the same as a coin for each person;
+    fractional ones go to one side or the other as they are.
+
+    Returns:
+      Training and validation counts, each without its empty rows.
+    """
+    sides = [[], []]
+    for cells in counts[1:]:
+        cells = np.asarray(cells, np.float64)
+        whole = cells == np.round(cells)
+        thinned = rng.binomial(
+            np.where(whole, cells, 0).astype(int), validation_fraction
+        )
+        tossed = cells * (rng.random(cells.shape) < validation_fraction)
+        held_out = np.where(whole, thinned, tossed)
+        sides[0].append((cells - held_out).astype(np.float32))
+        sides[1].append(held_out.astype(np.float32))
+    results = []
+    for observational, experimental in sides:
+        filled = (observational + experimental).sum((1, 2)) > 0
+        results.append(
+            Counts(
+                np.asarray(counts.z)[filled],
+                observational[filled],
+                experimental[filled],
+            )
+        )
+    return results[0], results[1]
+
+
+def _row_hashes(z: np.ndarray) -> np.ndarray:
+    """Hashes rows of float32 to 64 bits, a block of rows at a time."""
+    rng = np.random.default_rng(0)
+    factors = rng.integers(0, 2**64, size=z.shape[1], dtype=np.uint64) | np.uint64(1)
+    hashes = np.empty(len(z), np.uint64)
+    for start in range(0, len(z), 65_536):
+        block = np.ascontiguousarray(z[start : start + 65_536], np.float32)
+        mixed = block.view(np.uint32).astype(np.uint64) * factors
+        hashes[start : start + 65_536] = (mixed ^ (mixed >> np.uint64(31))).sum(1)
+    return hashes
+
+
+def _checked_table(name: str, table: tuple[Array, Array, Array]):
+    z, x, y = (np.asarray(part) for part in table)
+    if z.ndim != 2 or not len(z):
+        raise ValueError(
+            f"{name} z must have shape [num_rows, num_covariates] with a row at least, "
+            f"got {list(z.shape)}."
+        )
+    z = z.astype(np.float32)
+    bad = ~np.isfinite(z).all(axis=0)
+    if bad.any():
+        raise ValueError(
+            f"{name} z has missing or infinite values in columns "
+            f"{np.flatnonzero(bad).tolist()}."
+        )
+    for column, values in (("x", x), ("y", y)):
+        if values.shape != (len(z),) or not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                f"{name} {column} must hold {len(z)} values, each 0 or 1, got shape "
+                f"{list(values.shape)}."
+            )
+    return z, x.astype(np.intp), y.astype(np.intp)
+
+
+def _checked_weights(weights: Array, size: int) -> np.ndarray:
+    weights = np.asarray(weights, np.float32)
+    if weights.shape != (size,) or not np.all((weights > 0) & np.isfinite(weights)):
+        raise ValueError(
+            f"weights must be {size} positive finite numbers, got shape "
+            f"{list(weights.shape)}."
+        )
+    return weights

@@ -1,0 +1,59 @@
+"""From six numbers per person to probabilities.
+
+A network's output is six numbers: logits of the cells p00, p01, p10, p11, then one
+number for each arm. Two links turn them into probabilities: 'anchored' (the arms' numbers
+are deltas of the anchoring map, so the result is always compatible) and 'free' (they are
+plain logits of mu, as in the S- and T-learner, which may contradict the joint law).
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pns_bounds as pb
+
+Link = Literal["anchored", "free"]
+
+
+class LogProbabilities(NamedTuple):
+    """Logarithms of what the two losses need.
+
+    Attributes:
+      joint: [..., x, y] log P(X=x, Y=y | z).
+      outcome: [..., x, y] log P(Y=y | do(X=x), z).
+    """
+
+    joint: jax.Array
+    outcome: jax.Array
+
+
+def log_probabilities(
+    raw: jax.Array, link: Link, training: bool = False
+) -> LogProbabilities:
+    """Applies a link in log space.
+
+    Args:
+      raw: [..., 6].
+      link: 'anchored' or 'free'.
+      training: stop the gradient of the experimental loss at the joint law, so that
+        only observational data train it (app:training).
+    """
+    shape = raw.shape[:-1]
+    joint = jax.nn.log_softmax(raw[..., :4]).reshape(*shape, 2, 2)
+    arms = raw[..., 4:]
+    if link == "anchored":
+        anchor = jax.lax.stop_gradient(joint) if training else joint
+        outcome = pb.log_anchor(anchor, arms)
+    else:
+        outcome = jnp.stack(
+            [jax.nn.log_sigmoid(-arms), jax.nn.log_sigmoid(arms)], axis=-1
+        )
+    return LogProbabilities(joint=joint, outcome=outcome)
+
+
+def atoms_from_raw(raw: jax.Array, link: Link) -> pb.Atoms:
+    """Applies a link: raw [..., 6] to atoms [...]."""
+    joint = jax.nn.softmax(raw[..., :4]).reshape(*raw.shape[:-1], 2, 2)
+    arms = raw[..., 4:]
+    mu = pb.anchor(joint, arms) if link == "anchored" else jax.nn.sigmoid(arms)
+    return pb.Atoms(joint=joint, mu=mu)

@@ -1,0 +1,221 @@
+"""A fitted model: probabilities for new people, draws of them, and its files."""
+
+import functools
+import importlib.metadata
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pns_bounds as pb
+from flax import nnx
+
+from pns_models._checkpoints import from_numbered_leaves, numbered_leaves
+from pns_models._config import Recipe
+from pns_models._links import atoms_from_raw
+from pns_models._networks import Network
+from pns_models._standardiser import Standardiser
+
+_FORMAT = 1
+_ROWS = 8192  # people per compiled call
+
+
+class FittedModel:
+    """A network with the standardiser of its training data.
+
+    Attributes:
+      network: the trained network, on standardised covariates.
+      recipe: how it was made.
+      standardiser: applied to covariates first.
+    """
+
+    def __init__(self, network: Network, recipe: Recipe, standardiser: Standardiser):
+        """Puts the parts together."""
+        self.network = network
+        self.recipe = recipe
+        self.standardiser = standardiser
+        self._structure, self._state = nnx.split(network)
+
+    @property
+    def num_covariates(self) -> int:
+        """How many covariates a person has."""
+        return len(self.standardiser.mean)
+
+    @property
+    def is_epistemic(self) -> bool:
+        """Whether the model has draws."""
+        return self.network.is_epistemic
+
+    def atoms(self, z: Any) -> pb.Atoms:
+        """Estimates the atoms of people z [n, d], as NumPy arrays [n].
+
+        For an epistemic network this is the link of the mean raw numbers.
+        """
+        indices = self.network.central_indices()
+        parts = [
+            jax.tree.map(
+                lambda leaf, count=count: np.asarray(leaf)[:count],
+                _central_atoms(self._structure, self._state, block, indices),
+            )
+            for block, count in _blocks(self.standardiser(z))
+        ]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def stream_draws(
+        self, key: jax.Array, z: Any, num_draws: int, draws_per_chunk: int = 16
+    ) -> Iterator[pb.Atoms]:
+        """Yields draws of the atoms a few at a time, in bounded memory.
+
+        Args:
+          key: decides the indices; the first draws do not depend on `num_draws`.
+          z: people [n, d].
+          num_draws: how many in all.
+          draws_per_chunk: how many at a time.
+
+        Yields:
+          Atoms [at most draws_per_chunk, n]. Within a draw all people share an index.
+        """
+        if not self.is_epistemic:
+            raise ValueError(
+                f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
+                "hypermodel, an epinet or an ensemble, or bootstrap it."
+            )
+        if num_draws < 1 or draws_per_chunk < 1:
+            raise ValueError(f"num_draws must be at least 1, got {num_draws}.")
+        indices = self.network.draw_indices(key, num_draws)
+        codes = [
+            (_encoded(self._structure, self._state, block), count)
+            for block, count in _blocks(self.standardiser(z))
+        ]
+        # The last chunk repeats indices, so that one program serves all.
+        missing = -num_draws % draws_per_chunk
+        filled = jnp.concatenate([indices, jnp.repeat(indices[:1], missing, axis=0)])
+        for start in range(0, num_draws, draws_per_chunk):
+            some = filled[start : start + draws_per_chunk]
+            keep = min(draws_per_chunk, num_draws - start)
+            parts = [
+                jax.tree.map(
+                    lambda leaf, keep=keep, count=count: np.asarray(leaf)[
+                        :keep, :count
+                    ],
+                    _drawn_atoms(self._structure, self._state, code, some),
+                )
+                for code, count in codes
+            ]
+            yield jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+    def draws(self, key: jax.Array, z: Any, num_draws: int) -> pb.Atoms:
+        """Draws atoms of people z [n, d]: NumPy arrays [num_draws, n].
+
+        Each draw is one coherent law for everybody; their spread over draws stands for
+        estimation error. Takes 24 bytes per draw and person; `stream_draws` does not.
+        """
+        parts = list(self.stream_draws(key, z, num_draws))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the model: arrays with orbax, the rest as JSON.
+
+        Args:
+          folder: must not exist yet; it appears when complete.
+        """
+        folder = Path(folder).absolute()
+        if folder.exists():
+            raise ValueError(f"{folder} exists already; name a new folder.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(aside / "arrays", numbered_leaves(self._state))
+            card = {
+                "format": _FORMAT,
+                "version": importlib.metadata.version("pns-models"),
+                "recipe": self.recipe.to_json(),
+                "standardiser": {
+                    name: value.tolist()
+                    for name, value in self.standardiser._asdict().items()
+                },
+            }
+            (aside / "model.json").write_text(json.dumps(card, indent=1) + "\n")
+            aside.chmod(0o755)
+            aside.rename(folder)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+
+def load(folder: str | os.PathLike) -> FittedModel:
+    """Reads a model that `FittedModel.save` wrote; predictions are bit for bit the same.
+
+    Args:
+      folder: the model.
+
+    Raises:
+      ValueError: if the folder holds no model, an incomplete one, or one of a format
+        that this version cannot read.
+    """
+    folder = Path(folder).absolute()
+    try:
+        card = json.loads((folder / "model.json").read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise ValueError(f"{folder} holds no model: model.json: {error}.") from error
+    if not isinstance(card, dict) or card.get("format") != _FORMAT:
+        found = card.get("format") if isinstance(card, dict) else None
+        raise ValueError(
+            f"{folder} is in format {found}, and this version of pns-models reads "
+            f"format {_FORMAT}; load it with the version that wrote it "
+            f"({card.get('version') if isinstance(card, dict) else 'unknown'})."
+        )
+    try:
+        recipe = Recipe.from_json(card["recipe"])
+        stored = card["standardiser"]
+        standardiser = Standardiser(
+            mean=np.array(stored["mean"], np.float32),
+            deviation=np.array(stored["deviation"], np.float32),
+            constant=np.array(stored["constant"], bool),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder}: model.json does not fit: {error}.") from error
+    network = recipe.network.make(jax.random.key(0), len(standardiser.mean))
+    structure, state = nnx.split(network)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            arrays = checkpointer.restore(folder / "arrays")
+        state = from_numbered_leaves(arrays, state)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{folder}: its arrays cannot be read: {error}") from error
+    return FittedModel(nnx.merge(structure, state), recipe, standardiser)
+
+
+def _blocks(z: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Cuts people into blocks of few shapes; the last is filled up with zeros."""
+    size = min(_ROWS, max(256, -(-len(z) // 256) * 256))
+    for start in range(0, max(len(z), 1), size):
+        block = z[start : start + size]
+        count = len(block)
+        missing = np.zeros((size - count, z.shape[1]), z.dtype)
+        yield np.concatenate([block, missing]), count
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _central_atoms(structure, state, z, indices):
+    network = nnx.merge(structure, state)
+    return atoms_from_raw(network.raw(z, indices).mean(axis=0), network.link)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _encoded(structure, state, z):
+    return nnx.merge(structure, state).encode(z)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _drawn_atoms(structure, state, code, indices):
+    network = nnx.merge(structure, state)
+    return atoms_from_raw(network.decode(code, indices), network.link)

@@ -1,0 +1,415 @@
+"""One training engine for every network.
+
+A run is a sequence of chunks of `eval_every` steps, each one call of one compiled
+program, with an evaluation after each. All randomness is a function of the key and the
+step, so a run that resumes from a checkpoint is the run that was not interrupted.
+"""
+
+import functools
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tqdm
+from flax import nnx
+
+from pns_models._checkpoints import RunCheckpoints
+from pns_models._config import Recipe, TrainConfig
+from pns_models._data import Counts, merge_counts, split_counts
+from pns_models._loss import loss_by_index
+from pns_models._model import FittedModel
+from pns_models._noise import cell_directions, make_noise_table, noisy_cells
+from pns_models._standardiser import Standardiser, make_standardiser
+
+_EVAL_ROWS = 32_768
+
+
+class DivergedError(ArithmeticError):
+    """The loss ceased to be a finite number."""
+
+
+class History(NamedTuple):
+    """Losses of a run, one entry per evaluation.
+
+    Attributes:
+      step: steps taken.
+      training: mean loss of the steps since the last evaluation, with data noise.
+      validation: held-out loss; NaN without held-out people.
+    """
+
+    step: np.ndarray
+    training: np.ndarray
+    validation: np.ndarray
+
+
+class Fit(NamedTuple):
+    """What `fit` returns."""
+
+    model: FittedModel
+    history: History
+    validation: Counts  # the people held out, for calibration
+
+
+class _State(NamedTuple):
+    params: Any
+    optimizer: Any
+    best_params: Any
+    best_loss: jax.Array
+    waited: jax.Array  # evaluations since the best one
+    step: jax.Array
+
+
+class _Data(NamedTuple):
+    """What a compiled chunk reads; everything by row."""
+
+    z: jax.Array
+    cells: jax.Array  # [n, 8]
+    quantiles: jax.Array | None = None
+    which: jax.Array | None = None
+    directions: jax.Array | None = None  # None: drawn for each batch
+
+
+def fit(
+    key: jax.Array,
+    counts: Counts,
+    recipe: Recipe,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: bool = True,
+    abort_on_nan: bool = True,
+) -> Fit:
+    """Trains a network.
+
+    Args:
+      key: decides initialisation, split, batches, indices and noise.
+      counts: the data, from `counts_from_tables`.
+      recipe: which network and how, perhaps one of `PRESETS`.
+      checkpoint_dir: where to keep the state of the run; if it holds one of the same
+        run, training continues from there, to the same result.
+      checkpoint_seconds: least time between two checkpoints.
+      progress: show a bar with loss and time left; never shown off a terminal.
+      abort_on_nan: raise DivergedError, which names the step, when the loss is not
+        finite.
+
+    Returns:
+      The fitted model, its history, and the held-out people.
+    """
+    _check_counts(counts)
+    keys = dict(
+        zip(
+            ("network", "split", "batches", "index", "noise"),
+            jax.random.split(key, 5),
+            strict=True,
+        )
+    )
+    config = recipe.training
+    if config.merge is not False:
+        counts = merge_counts(counts, only_if_halved=not config.merge)
+    train, validation = split_counts(
+        _numpy_rng(keys["split"]), counts, config.validation_fraction
+    )
+    for name, part in (("training", train), ("held-out", validation)):
+        empty = min(part.observational.sum(), part.experimental.sum()) <= 0
+        if empty and (name == "training" or config.validation_fraction > 0):
+            raise ValueError(
+                f"the {name} part needs people of both tables, got "
+                f"{part.observational.sum():g} observational and "
+                f"{part.experimental.sum():g} experimental; give more data or another "
+                "validation_fraction."
+            )
+    standardiser = make_standardiser(train)
+    network = recipe.network.make(keys["network"], train.z.shape[1])
+    run = _Run(network, recipe, train, validation, standardiser, keys)
+    checkpoints = RunCheckpoints(checkpoint_dir, run.fingerprint(key), run.state)
+    history = run.train(checkpoints, checkpoint_seconds, progress, abort_on_nan)
+    return Fit(run.fitted(), history, validation)
+
+
+class _Run:
+    """The moving parts of one call of `fit`."""
+
+    def __init__(self, network, recipe, train, validation, standardiser, keys):
+        self.recipe, self.standardiser, self.keys = recipe, standardiser, keys
+        config = recipe.training
+        self.structure, params, self.fixed = nnx.split(network, nnx.Param, ...)
+        num_rows = len(train.z)
+        size = config.batch_size
+        # A batch of all rows needs no shuffling.
+        self.batch_size = None if size is None or size >= num_rows else size
+        per_epoch = 1 if self.batch_size is None else num_rows // self.batch_size
+        self.steps_per_epoch = per_epoch
+        self.num_steps = config.max_steps or (config.epochs or 0) * per_epoch
+        self.num_rows = num_rows
+        self.train_totals = _totals(train)
+        self.data = _make_data(
+            network, train, standardiser, config, keys, self.batch_size is None
+        )
+        self.validation = _make_blocks(validation, standardiser)
+        self.validation_totals = _totals(validation)
+        self.tx = _make_optimizer(config, self.num_steps, params)
+        self.state = _State(
+            params=params,
+            optimizer=self.tx.init(params),
+            best_params=params,
+            best_loss=jnp.asarray(jnp.inf),
+            waited=jnp.asarray(0),
+            step=jnp.asarray(0),
+        )
+        self._epoch_rows = functools.lru_cache(2)(self._shuffle)
+
+    def fingerprint(self, key: jax.Array) -> dict[str, Any]:
+        """Says which run this is, to refuse a checkpoint of another one."""
+        return {
+            "recipe": self.recipe.to_json(),
+            "key": np.asarray(jax.random.key_data(key)).tolist(),
+            "rows": self.num_rows,
+            "people": np.asarray(self.train_totals, np.float64).tolist(),
+            "mean": np.asarray(self.standardiser.mean, np.float64).tolist(),
+        }
+
+    def train(self, checkpoints, seconds, progress, abort_on_nan) -> History:
+        """Runs chunks until the end or until patience ends."""
+        config = self.recipe.training
+        self.state, history = checkpoints.restore(self.state)
+        step = int(self.state.step)
+        saved = time.monotonic()
+        bar = tqdm.tqdm(
+            total=self.num_steps,
+            initial=step,
+            disable=not (progress and sys.stderr.isatty()),
+            unit="step",
+        )
+        with bar:
+            while step < self.num_steps and not self._out_of_patience():
+                size = min(config.eval_every, self.num_steps - step)
+                self.state, losses = self._chunk(step, size)
+                losses = np.asarray(losses)
+                if abort_on_nan and not np.all(np.isfinite(losses)):
+                    first = step + int(np.argmin(np.isfinite(losses))) + 1
+                    raise DivergedError(
+                        f"the loss is not finite at step {first} of {self.num_steps}; "
+                        "try a smaller learning_rate."
+                    )
+                step += size
+                held_out = self._evaluate()
+                history.append((step, float(losses.mean()), held_out))
+                self._remember(held_out)
+                bar.update(size)
+                bar.set_postfix(loss=f"{losses.mean():.4f}", held_out=f"{held_out:.4f}")
+                if time.monotonic() - saved >= seconds:
+                    checkpoints.save(step, self.state, history)
+                    saved = time.monotonic()
+        checkpoints.save(step, self.state, history)
+        checkpoints.close()
+        return History(*(np.array(column) for column in zip(*history, strict=True)))
+
+    def fitted(self) -> FittedModel:
+        """Returns the model: the best parameters if training may stop early."""
+        stops = self.recipe.training.patience is not None
+        params = self.state.best_params if stops else self.state.params
+        network = nnx.merge(self.structure, params, self.fixed)
+        return FittedModel(network, self.recipe, self.standardiser)
+
+    def _out_of_patience(self) -> bool:
+        patience = self.recipe.training.patience
+        return patience is not None and int(self.state.waited) >= patience
+
+    def _remember(self, held_out: float) -> None:
+        if held_out < float(self.state.best_loss):
+            self.state = self.state._replace(
+                best_params=self.state.params,
+                best_loss=jnp.asarray(held_out),
+                waited=jnp.asarray(0),
+            )
+        else:
+            self.state = self.state._replace(waited=self.state.waited + 1)
+
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        rng = _numpy_rng(jax.random.fold_in(self.keys["batches"], epoch))
+        used = self.steps_per_epoch * self.batch_size
+        rows = rng.permutation(self.num_rows)[:used].astype(np.int32)
+        return rows.reshape(self.steps_per_epoch, self.batch_size)
+
+    def _chunk(self, step: int, size: int):
+        rows = None
+        if self.batch_size is not None:
+            rows = np.stack(
+                [
+                    self._epoch_rows(s // self.steps_per_epoch)[
+                        s % self.steps_per_epoch
+                    ]
+                    for s in range(step, step + size)
+                ]
+            )
+        return _train_chunk(
+            self.structure,
+            self.tx,
+            size,
+            self.recipe.training.num_indices,
+            self.state,
+            self.fixed,
+            self.data,
+            self.train_totals,
+            rows,
+            self.keys["index"],
+            self.keys["noise"],
+        )
+
+    def _evaluate(self) -> float:
+        if not self.validation:
+            return float("nan")
+        key = jax.random.fold_in(self.keys["index"], 2**31 - 1)
+        total = 0.0
+        for z, cells in self.validation:
+            total += float(
+                _evaluate_block(
+                    self.structure,
+                    self.recipe.training.num_indices,
+                    self.state.params,
+                    self.fixed,
+                    z,
+                    cells,
+                    self.validation_totals,
+                    key,
+                )
+            )
+        return total
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _train_chunk(
+    structure,
+    tx,
+    size,
+    num_indices,
+    state,
+    fixed,
+    data,
+    totals,
+    rows,
+    index_key,
+    noise_key,
+):
+    """Takes `size` steps; rows [size, batch_size], or None for all rows each time."""
+
+    def step(carry: _State, rows):
+        network = nnx.merge(structure, carry.params, fixed)
+        key = jax.random.fold_in(index_key, carry.step)
+        indices = network.training_indices(key, num_indices)
+        batch, share = data, 1.0
+        if rows is not None:
+            batch = jax.tree.map(
+                lambda leaf: leaf[rows], data._replace(quantiles=None)
+            )._replace(quantiles=data.quantiles)
+            share = len(rows) / len(data.z)
+        cells = batch.cells
+        if data.quantiles is not None:
+            directions = batch.directions
+            if directions is None:
+                directions = cell_directions(network, noise_key, rows)
+            cells = noisy_cells(data.quantiles, batch.which, directions, indices)
+
+        def loss(params):
+            raw = nnx.merge(structure, params, fixed).raw(batch.z, indices)
+            # The batch stands for all rows, so its sums are scaled up.
+            scaled = totals * share
+            return loss_by_index(raw, cells, scaled, network.link, training=True).mean()
+
+        value, gradient = jax.value_and_grad(loss)(carry.params)
+        updates, optimizer = tx.update(gradient, carry.optimizer, carry.params)
+        params = optax.apply_updates(carry.params, updates)
+        carry = carry._replace(
+            params=params,
+            optimizer=optimizer,
+            step=carry.step + 1,
+        )
+        return carry, value
+
+    return jax.lax.scan(step, state, rows, length=size)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _evaluate_block(structure, num_indices, params, fixed, z, cells, totals, key):
+    network = nnx.merge(structure, params, fixed)
+    indices = network.training_indices(key, num_indices)
+    raw = network.raw(z, indices)
+    return loss_by_index(raw, cells, totals, network.link).mean()
+
+
+def _make_data(network, train, standardiser, config, keys, full_batch) -> _Data:
+    cells = _flat_cells(train)
+    data = _Data(z=jnp.asarray(standardiser(train.z)), cells=jnp.asarray(cells))
+    if config.data_noise == "none" or not network.is_epistemic:
+        return data
+    table = make_noise_table(cells)
+    directions = None
+    if full_batch:
+        directions = cell_directions(network, keys["noise"], jnp.arange(len(cells)))
+    return data._replace(
+        quantiles=jnp.asarray(table.quantiles),
+        which=jnp.asarray(table.which),
+        directions=directions,
+    )
+
+
+def _make_blocks(counts: Counts, standardiser: Standardiser):
+    """Cuts held-out rows into blocks of one shape; the last is filled with no people."""
+    if not len(counts.z):
+        return []
+    z, cells = standardiser(counts.z), _flat_cells(counts)
+    size = min(_EVAL_ROWS, len(z))
+    missing = -len(z) % size
+    z = np.concatenate([z, np.zeros((missing, z.shape[1]), z.dtype)])
+    cells = np.concatenate([cells, np.zeros((missing, 8), cells.dtype)])
+    return [
+        (jnp.asarray(z[i : i + size]), jnp.asarray(cells[i : i + size]))
+        for i in range(0, len(z), size)
+    ]
+
+
+def _make_optimizer(config: TrainConfig, num_steps: int, params):
+    rate: Any = config.learning_rate
+    if config.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(rate, num_steps)
+    if config.weight_decay == 0:
+        return optax.adam(rate)
+    # The kernels of every Mlp; not biases, not the kernel a hypermodel generates with.
+    decayed = jax.tree_util.tree_map_with_path(
+        lambda path, _: any("kernels" in str(part) for part in path), params
+    )
+    return optax.adamw(rate, weight_decay=config.weight_decay, mask=decayed)
+
+
+def _flat_cells(counts: Counts) -> np.ndarray:
+    parts = [np.asarray(part, np.float32).reshape(-1, 4) for part in counts[1:]]
+    return np.concatenate(parts, axis=1)
+
+
+def _totals(counts: Counts) -> jax.Array:
+    return jnp.array([np.asarray(part, np.float64).sum() for part in counts[1:]])
+
+
+def _numpy_rng(key: jax.Array) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
+def _check_counts(counts: Counts) -> None:
+    shapes = [np.shape(part) for part in counts]
+    expected = [(shapes[0][0], 2, 2)] * 2
+    if len(shapes[0]) != 2 or shapes[1:] != expected:
+        raise ValueError(
+            "counts must have z [n, d] and two tables of cells [n, 2, 2], got shapes "
+            f"{shapes}; make them with counts_from_tables."
+        )
+    z = np.asarray(counts.z)
+    bad = ~np.isfinite(z).all(axis=0)
+    if bad.any():
+        raise ValueError(
+            "z has missing or infinite values in columns "
+            f"{np.flatnonzero(bad).tolist()}."
+        )

@@ -1,0 +1,137 @@
+"""Counts: merging is exact, splitting keeps everybody, memory stays small."""
+
+import tracemalloc
+
+import numpy as np
+import pns_models as pm
+import pytest
+from pns_models import _data
+
+
+def tables(num_observational=4000, num_experimental=2500, num_columns=4, levels=2):
+    rng = np.random.default_rng(0)
+    made = []
+    for n in (num_observational, num_experimental):
+        z = rng.integers(0, levels, (n, num_columns)).astype(np.float32)
+        made.append((z, rng.integers(0, 2, n), rng.integers(0, 2, n)))
+    return made
+
+
+def by_dictionary(observational, experimental):
+    """Adds people up one by one."""
+    cells = {}
+    for source, (z, x, y) in enumerate((observational, experimental)):
+        for row in range(len(z)):
+            key = tuple(z[row].tolist())
+            cells.setdefault(key, np.zeros((2, 2, 2)))[source, x[row], y[row]] += 1
+    return cells
+
+
+@pytest.mark.parametrize("merge", [None, True])
+def test_merged_counts_are_those_of_counting_one_by_one(merge):
+    observational, experimental = tables()
+    counts = pm.counts_from_tables(observational, experimental, merge=merge)
+    expected = by_dictionary(observational, experimental)
+    assert len(counts.z) == len(expected) == 16
+    # In order of first appearance.
+    assert [tuple(row) for row in counts.z.tolist()] == list(expected)
+    for row, key in enumerate(expected):
+        np.testing.assert_array_equal(counts.observational[row], expected[key][0])
+        np.testing.assert_array_equal(counts.experimental[row], expected[key][1])
+
+
+def test_rows_that_share_a_hash_are_still_told_apart(monkeypatch):
+    observational, experimental = tables(200, 100)
+    expected = by_dictionary(observational, experimental)
+    monkeypatch.setattr(_data, "_row_hashes", lambda z: np.zeros(len(z), np.uint64))
+    counts = pm.counts_from_tables(observational, experimental, merge=True)
+    assert len(counts.z) == len(expected)
+    for row in range(len(counts.z)):
+        want = expected[tuple(counts.z[row].tolist())]
+        np.testing.assert_array_equal(counts.observational[row], want[0])
+
+
+def test_the_hash_tells_rows_apart():
+    z = np.random.default_rng(0).integers(0, 2, (60_000, 20)).astype(np.float32)
+    assert len(np.unique(_data._row_hashes(z))) == len(np.unique(z, axis=0))
+
+
+def test_merging_happens_only_when_it_pays_and_zeros_of_both_signs_are_one():
+    z = np.array([[0.0], [-0.0], [1.0], [2.0]], np.float32)
+    x = y = np.array([0, 1, 0, 1])
+    assert len(pm.counts_from_tables((z, x, y), (z[:1], x[:1], y[:1])).z) == 5
+    assert (
+        len(pm.counts_from_tables((z, x, y), (z[:1], x[:1], y[:1]), merge=True).z) == 3
+    )
+    twice = np.concatenate([z, z]), np.tile(x, 2), np.tile(y, 2)
+    assert len(pm.counts_from_tables(twice, twice).z) == 3
+    assert len(pm.counts_from_tables(twice, twice, merge=False).z) == 16
+
+
+def test_a_continuous_table_costs_little_more_than_itself():
+    rng = np.random.default_rng(0)
+    n = 50_000
+    z = rng.normal(size=(n, 50)).astype(np.float32)
+    counts = pm.Counts(z, np.ones((n, 2, 2), "f4"), np.ones((n, 2, 2), "f4"))
+    tracemalloc.start()
+    merged = pm.merge_counts(counts, only_if_halved=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert merged is counts
+    assert peak < 65_536 * 50 * 8 * 4  # a few blocks of hashing; the table is 10 MB
+
+
+def test_weights_are_added():
+    observational, experimental = tables(300, 200)
+    weights = (np.full(300, 0.5), np.full(200, 3.0))
+    whole = pm.counts_from_tables(observational, experimental)
+    weighted = pm.counts_from_tables(observational, experimental, weights=weights)
+    np.testing.assert_allclose(weighted.observational, 0.5 * whole.observational)
+    np.testing.assert_allclose(weighted.experimental, 3 * whole.experimental)
+
+
+def test_a_split_keeps_everybody_and_holds_out_the_share_asked_for():
+    counts = pm.counts_from_tables(*tables(40_000, 20_000))
+    train, held_out = pm.split_counts(np.random.default_rng(1), counts, 0.2)
+    for part in ("observational", "experimental"):
+        total = getattr(counts, part)
+        sum_of_both = np.zeros_like(total)
+        for side in (train, held_out):
+            for row, z in enumerate(side.z):
+                where = np.all(counts.z == z, axis=1)
+                sum_of_both[where] += getattr(side, part)[row]
+        np.testing.assert_array_equal(sum_of_both, total)
+        n = total.sum()
+        share = getattr(held_out, part).sum() / n
+        assert abs(share - 0.2) < 4 * np.sqrt(0.16 / n)
+    single = pm.counts_from_tables(*tables(3000, 2000), merge=False)
+    train, held_out = pm.split_counts(np.random.default_rng(1), single, 0.2)
+    assert len(train.z) + len(held_out.z) == 5000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda z, x, y: (z[:, 0], x, y), r"observational z must have shape"),
+        (lambda z, x, y: (z[:0], x[:0], y[:0]), "with a row at least"),
+        (
+            lambda z, x, y: (np.where(z > 0, np.nan, z), x, y),
+            r"in columns \[0, 1, 2, 3",
+        ),
+        (lambda z, x, y: (z, x * 2, y), "observational x must hold 4000 values"),
+        (lambda z, x, y: (z, x, y[:-1]), "observational y must hold 4000 values"),
+        (lambda z, x, y: (z[:, :3], x, y), "same covariates, got 3 and 4"),
+    ],
+)
+def test_tables_that_do_not_fit_are_told(change, message):
+    observational, experimental = tables()
+    with pytest.raises(ValueError, match=message):
+        pm.counts_from_tables(change(*observational), experimental)
+
+
+def test_weights_that_are_none_are_told():
+    observational, experimental = tables(10, 10)
+    with pytest.raises(ValueError, match="10 positive finite numbers"):
+        pm.counts_from_tables(
+            observational, experimental, weights=(np.zeros(10), np.ones(10))
+        )

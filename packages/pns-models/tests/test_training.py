@@ -1,0 +1,351 @@
+"""The engine: same loss on counts and rows, resuming, stopping, constrained optimum."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_models as pm
+import pytest
+from flax import nnx
+from pns_models import _training
+from scipy import optimize
+
+SMALL = pm.Backbone(width=16, depth=1, activation="silu")
+
+
+def draw_tables(n=3000, m=2000, seed=0):
+    """Binary covariates; X and Y depend on them and on something hidden."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for size, randomised in ((n, False), (m, True)):
+        z = rng.integers(0, 2, (size, 4)).astype(np.float32)
+        hidden = rng.integers(0, 2, size)
+        lean = 0.25 + 0.2 * z[:, 0] + 0.3 * hidden
+        x = (rng.random(size) < (0.5 if randomised else lean)).astype(int)
+        respond = 0.1 + 0.3 * hidden + 0.2 * x * z[:, 1] + 0.2 * z[:, 2]
+        made.append((z, x, (rng.random(size) < respond).astype(int)))
+    return made
+
+
+def recipe(kind="anchored", **training):
+    settings = {"max_steps": 60, "eval_every": 20, "patience": None, **training}
+    network = pm.NetworkConfig(kind, SMALL, index_dim=4, num_members=3)
+    return pm.Recipe(network, pm.TrainConfig(**settings))
+
+
+@pytest.mark.parametrize("kind", ["anchored", "s_learner", "ensemble"])
+def test_counts_and_rows_have_the_same_loss_and_gradient(kind):
+    tables = draw_tables()
+    network = recipe(kind).network.make(jax.random.key(0), 4)
+    structure, params = nnx.split(network, nnx.Param)
+    indices = network.training_indices(jax.random.key(1), 2)
+    results = []
+    for merge in (False, True):
+        counts = pm.counts_from_tables(*tables, merge=merge)
+        cells = jnp.asarray(_training._flat_cells(counts))
+
+        def loss(params, counts=counts, cells=cells):
+            raw = nnx.merge(structure, params).raw(jnp.asarray(counts.z), indices)
+            totals = jnp.array([3000.0, 2000.0])
+            return pm.loss_by_index(raw, cells, totals, network.link, True).mean()
+
+        results.append(jax.value_and_grad(loss)(params))
+    (loss_rows, gradient_rows), (loss_merged, gradient_merged) = results
+    np.testing.assert_allclose(loss_rows, loss_merged, rtol=1e-5)
+    for one, other in zip(
+        jax.tree.leaves(gradient_rows), jax.tree.leaves(gradient_merged), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def test_the_loss_is_the_mean_negative_log_likelihood_of_each_table():
+    tables = draw_tables(50, 30)
+    counts = pm.counts_from_tables(*tables, merge=True)
+    raw = jax.random.normal(jax.random.key(0), (1, len(counts.z), 6))
+    totals = jnp.array([50.0, 30.0])
+    loss = pm.loss_by_index(raw, _training._flat_cells(counts), totals, "anchored")
+    atoms = pm.atoms_from_raw(raw[0], "anchored")
+    expected = 0.0
+    for source, (z, x, y) in enumerate(tables):
+        for row in range(len(z)):
+            (where,) = np.flatnonzero(np.all(counts.z == z[row], axis=1))
+            if source == 0:
+                expected -= np.log(atoms.joint[where, x[row], y[row]]) / 50
+            else:
+                mu = float(atoms.mu[where, x[row]])
+                expected -= np.log(mu if y[row] else 1 - mu) / 30
+    np.testing.assert_allclose(loss[0], expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_minibatches_of_rows_and_full_batches_of_counts_reach_the_same_loss():
+    tables = draw_tables(8000, 6000)
+    losses = []
+    for training in (
+        {"merge": False, "batch_size": 512, "max_steps": 600, "learning_rate": 3e-3},
+        {"merge": True, "batch_size": None, "max_steps": 300, "learning_rate": 1e-2},
+    ):
+        fitted = pm.fit(
+            jax.random.key(0),
+            pm.counts_from_tables(*tables, merge=training["merge"]),
+            recipe(validation_fraction=0.0, weight_decay=0.0, **training),
+        )
+        fresh = pm.counts_from_tables(*draw_tables(40_000, 40_000, seed=9))
+        losses.append(held_out_loss(fitted.model, fresh))
+    # 0.003 is half a per cent of what the covariates explain here.
+    assert abs(losses[0] - losses[1]) < 0.003
+
+
+def held_out_loss(model, counts) -> float:
+    atoms = model.atoms(counts.z)
+    outcome = np.stack([1 - atoms.mu, atoms.mu], axis=-1)
+    return sum(
+        -np.sum(cells * np.log(p)) / cells.sum()
+        for cells, p in (
+            (counts.observational, atoms.joint),
+            (counts.experimental, outcome),
+        )
+    )
+
+
+@pytest.mark.slow
+def test_the_anchored_net_finds_the_constrained_maximum_likelihood_estimate():
+    """One cell per z: the estimate is the frequency, where that is compatible.
+
+    The experiment of the second cell contradicts the survey by chance, so there the
+    optimum lies on the boundary; scipy finds it in the space of probabilities.
+    """
+    observational = np.array([[[30, 20], [25, 25]], [[10, 40], [30, 20]]], np.float32)
+    experimental = np.array([[[60, 40], [40, 60]], [[70, 30], [50, 50]]], np.float32)
+    counts = pm.Counts(
+        np.array([[0.0], [1.0]], np.float32), observational, experimental
+    )
+    fitted = pm.fit(
+        jax.random.key(0),
+        counts,
+        recipe(
+            weight_decay=0.0,
+            validation_fraction=0.0,
+            max_steps=4000,
+            eval_every=1000,
+            schedule="cosine",
+        ),
+    )
+    atoms = fitted.model.atoms(counts.z)
+    joint = observational / observational.sum((1, 2), keepdims=True)
+    np.testing.assert_allclose(atoms.joint, joint, atol=0.003)
+    for row in range(2):
+        p = joint[row]
+
+        def loss(mu, cells=experimental[row]):
+            return -np.sum(cells * np.log(np.stack([1 - mu, mu], axis=-1)))
+
+        best = optimize.minimize(
+            loss,
+            (p[:, 1] + 1 - p[:, 0]) / 2,
+            bounds=list(zip(p[:, 1], 1 - p[:, 0], strict=True)),
+        )
+        np.testing.assert_allclose(atoms.mu[row], best.x, atol=0.01)
+    assert experimental[1, 0, 1] / 100 < joint[1, 0, 1]  # the contradiction is there
+    np.testing.assert_allclose(atoms.mu[1, 0], joint[1, 0, 1], atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["anchored", "hypermodel", "ensemble"])
+@pytest.mark.parametrize("batch_size", [None, 64])
+def test_the_training_step_is_traced_once(kind, batch_size, monkeypatch):
+    calls = []
+    original = _training.loss_by_index
+
+    def counting(*args, **kwargs):
+        calls.append(kwargs.get("training", False))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(_training, "loss_by_index", counting)
+    setup = recipe(
+        kind,
+        batch_size=batch_size,
+        merge=batch_size is None,
+        data_noise="exponential",
+        max_steps=40,
+        eval_every=10,
+        num_indices=3,
+    )
+    pm.fit(jax.random.key(7), pm.counts_from_tables(*draw_tables(700, 500)), setup)
+    assert calls.count(True) == 1  # one program for all four chunks
+
+
+def test_an_epoch_visits_every_row_once():
+    counts = pm.counts_from_tables(*draw_tables(300, 200), merge=False)
+    setup = recipe(batch_size=100, merge=False, validation_fraction=0.0)
+    keys = dict.fromkeys(("split", "batches", "index", "noise"), jax.random.key(0))
+    network = setup.network.make(jax.random.key(0), 4)
+    run = _training._Run(
+        network, setup, counts, counts, pm.make_standardiser(counts), keys
+    )
+    first, second = run._shuffle(0), run._shuffle(1)
+    assert first.shape == (5, 100)
+    np.testing.assert_array_equal(np.sort(first.ravel()), np.arange(500))
+    assert not np.array_equal(first, second)
+
+
+def test_epochs_count_passes_over_the_rows():
+    counts = pm.counts_from_tables(*draw_tables(300, 200), merge=False)
+    setup = recipe(
+        batch_size=100, merge=False, epochs=3, max_steps=None, validation_fraction=0.0
+    )
+    history = pm.fit(jax.random.key(0), counts, setup).history
+    assert history.step[-1] == 15
+    assert np.all(np.isnan(history.validation))
+
+
+def test_training_stops_when_patience_ends_and_keeps_the_best():
+    counts = pm.counts_from_tables(*draw_tables(150, 100))
+    setup = recipe(
+        learning_rate=3e-2,
+        weight_decay=0.0,
+        max_steps=5000,
+        eval_every=5,
+        patience=4,
+        validation_fraction=0.3,
+    )
+    fitted = pm.fit(jax.random.key(0), counts, setup)
+    best = int(np.argmin(fitted.history.validation))
+    assert len(fitted.history.step) == best + 1 + 4 < 1000
+    reached = held_out_loss(fitted.model, fitted.validation)
+    np.testing.assert_allclose(reached, fitted.history.validation[best], rtol=1e-5)
+
+
+def test_a_key_names_the_run():
+    counts = pm.counts_from_tables(*draw_tables(500, 300))
+    first, again, other = (
+        pm.fit(jax.random.key(k), counts, recipe()).model.atoms(counts.z).mu
+        for k in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_loss_that_is_not_finite_names_its_step():
+    counts = pm.counts_from_tables(*draw_tables(500, 300))
+    wild = recipe(learning_rate=1e30, weight_decay=0.0)
+    with pytest.raises(pm.DivergedError, match=r"not finite at step \d+ of 60"):
+        pm.fit(jax.random.key(0), counts, wild)
+    history = pm.fit(jax.random.key(0), counts, wild, abort_on_nan=False).history
+    assert history.step[-1] == 60
+
+
+RUN = """
+import sys, jax, numpy as np, pns_models as pm
+sys.path.insert(0, {tests!r})
+from test_training import draw_tables, recipe
+counts = pm.counts_from_tables(*draw_tables(700, 500), merge=False)
+setup = recipe("hypermodel", batch_size=64, merge=False, max_steps=400, eval_every=10,
+               data_noise="exponential", num_indices=2, patience=30)
+fit = pm.fit(jax.random.key(3), counts, setup, checkpoint_dir={folder!r},
+             checkpoint_seconds=0)
+np.savez({out!r}, mu=fit.model.atoms(counts.z).mu, **fit.history._asdict())
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_resumes_to_the_bit_identical_result(tmp_path):
+    """Kill -9 in the middle, then the same command again."""
+    tests = str(Path(__file__).parent)
+
+    def command(name):
+        code = RUN.format(
+            tests=tests, folder=str(tmp_path / name), out=str(tmp_path / f"{name}.npz")
+        )
+        return [sys.executable, "-c", code]
+
+    subprocess.run(command("whole"), check=True)
+    process = subprocess.Popen(command("killed"))
+    steps = tmp_path / "killed" / "steps"
+    for _ in range(1200):
+        time.sleep(0.05)
+        if steps.is_dir() and any(p.name.isdigit() for p in steps.iterdir()):
+            break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed.npz").exists(), "it ended before it was killed"
+    subprocess.run(command("killed"), check=True)
+    with (
+        np.load(tmp_path / "whole.npz") as whole,
+        np.load(tmp_path / "killed.npz") as resumed,
+    ):
+        for name in ("mu", "step", "training", "validation"):
+            np.testing.assert_array_equal(whole[name], resumed[name])
+
+
+def test_checkpoints_of_another_run_are_refused(tmp_path):
+    counts = pm.counts_from_tables(*draw_tables(300, 200))
+    pm.fit(jax.random.key(0), counts, recipe(), checkpoint_dir=tmp_path)
+    with pytest.raises(ValueError, match="checkpoints of another run"):
+        pm.fit(jax.random.key(1), counts, recipe(), checkpoint_dir=tmp_path)
+    finished = pm.fit(jax.random.key(0), counts, recipe(), checkpoint_dir=tmp_path)
+    assert finished.history.step.tolist() == [20, 40, 60]
+
+
+@pytest.mark.parametrize("preset", pm.PRESETS)
+def test_every_preset_survives_json_and_starts(preset):
+    setup = pm.PRESETS[preset]
+    assert pm.Recipe.from_json(json.loads(json.dumps(setup.to_json()))) == setup
+    network = setup.network.make(jax.random.key(0), 15)
+    indices = network.draw_indices(jax.random.key(1), 2)
+    assert network.raw(jnp.zeros((3, 15)), indices).shape == (2, 3, 6)
+
+
+def test_paper_presets_are_those_of_the_tables():
+    low, high, bootstrap = (
+        pm.PRESETS[name]
+        for name in ("paper_low_dim", "paper_high_dim", "paper_bootstrap")
+    )
+    assert (low.network.index_dim, high.network.index_dim) == (20, 18)
+    assert (low.training.learning_rate, high.training.learning_rate) == (3e-4, 3e-5)
+    assert (low.training.epochs, high.training.epochs) == (800, 4600)
+    assert (low.network.hidden, high.network.hidden) == ((64, 64), (32, 32))
+    assert (low.network.prior_scale, high.network.prior_scale) == (1.0, 1.25)
+    assert (low.network.backbone.width, high.network.backbone.width) == (128, 256)
+    assert bootstrap.training.batch_size == 256 and bootstrap.training.epochs == 100
+    for setup in (low, high, bootstrap):
+        assert setup.training.patience is None and setup.training.weight_decay == 0
+        assert setup.network.backbone.depth == 3
+        assert setup.network.backbone.activation == "relu"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 5}, "either epochs or max_steps"),
+        ({"max_steps": None}, "either epochs or max_steps"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"validation_fraction": 1.0}, r"validation_fraction must lie in \[0, 1\)"),
+        ({"patience": 3, "validation_fraction": 0.0}, "needs a validation_fraction"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"schedule": "linear"}, "schedule must be known"),
+        ({"data_noise": "normal"}, "data_noise must be known"),
+    ],
+)
+def test_settings_that_contradict_are_told(change, message):
+    with pytest.raises(ValueError, match=message):
+        recipe(**change)
+
+
+def test_data_that_cannot_be_trained_on_are_told():
+    counts = pm.counts_from_tables(*draw_tables(300, 200))
+    nobody = counts._replace(experimental=np.zeros_like(counts.experimental))
+    with pytest.raises(ValueError, match="training part needs people of both tables"):
+        pm.fit(jax.random.key(0), nobody, recipe())
+    few = pm.counts_from_tables(*draw_tables(300, 1))
+    with pytest.raises(ValueError, match="part needs people of both tables"):
+        pm.fit(jax.random.key(0), few, recipe())
+    with pytest.raises(ValueError, match="make them with counts_from_tables"):
+        pm.fit(jax.random.key(0), counts._replace(z=counts.z[:-1]), recipe())
+    with pytest.raises(ValueError, match=r"in columns \[0, 1, 2, 3\]"):
+        pm.fit(jax.random.key(0), counts._replace(z=counts.z * np.nan), recipe())
