@@ -118,7 +118,10 @@ def test_a_split_keeps_everybody_and_holds_out_the_share_asked_for():
             lambda z, x, y: (np.where(z > 0, np.nan, z), x, y),
             r"in columns \[0, 1, 2, 3",
         ),
-        (lambda z, x, y: (z, x * 2, y), "observational x must hold 4000 values"),
+        (
+            lambda z, x, y: (z, x * 2, y),
+            "observational x must hold the numbers 0 and 1 alone, got 2",
+        ),
         (lambda z, x, y: (z, x, y[:-1]), "observational y must hold 4000 values"),
         (lambda z, x, y: (z[:, :3], x, y), "same covariates, got 3 and 4"),
     ],
@@ -135,3 +138,38 @@ def test_weights_that_are_none_are_told():
         pm.counts_from_tables(
             observational, experimental, weights=(np.zeros(10), np.ones(10))
         )
+
+
+def test_rows_that_exactly_halve_are_merged():
+    z = np.array([[0.0], [-0.0], [1.0], [1.0]], np.float32)
+    ones = np.ones((4, 2, 2), np.float32)
+    merged = pm.merge_counts(pm.Counts(z, ones, ones), only_if_halved=True)
+    assert len(merged.z) == 2
+    assert merged.observational.sum() == 16
+
+
+def test_fractional_people_are_held_out_as_often_as_asked():
+    rng = np.random.default_rng(0)
+    tables = [
+        (rng.integers(0, 2, (n, 2)), rng.integers(0, 2, n), rng.integers(0, 2, n))
+        for n in (4000, 2500)
+    ]
+    counts = pm.counts_from_tables(
+        *tables, weights=(np.full(4000, 0.3), np.full(2500, 1.7)), merge=False
+    )
+    train, held = pm.split_counts(np.random.default_rng(1), counts, 0.2)
+    for whole, kept, out in zip(counts[1:], train[1:], held[1:], strict=True):
+        assert abs(out.sum() / whole.sum() - 0.2) < 0.04
+        np.testing.assert_allclose(out.sum() + kept.sum(), whole.sum(), rtol=1e-5)
+
+
+def test_weights_and_outcomes_that_do_not_fit_are_told():
+    table = (np.zeros((3, 1)), np.array([0, 1, 0]), np.array([0, 1, 1]))
+    with pytest.raises(ValueError, match="weights must be a pair"):
+        pm.counts_from_tables(table, table, weights=np.ones(3))
+    words = (table[0], np.array(["no", "yes", "no"]), table[2])
+    with pytest.raises(ValueError, match="numbers 0 and 1 alone, got 'no'"):
+        pm.counts_from_tables(words, table)
+    short = (table[0], table[1][:2], table[2])
+    with pytest.raises(ValueError, match="one per row of z"):
+        pm.counts_from_tables(short, table)

@@ -1,8 +1,11 @@
 """Calibration by hand."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 import pns_models as pm
+import pytest
 from pns_models import _diagnostics
 
 
@@ -49,3 +52,33 @@ def test_a_true_model_is_calibrated_and_a_wrong_one_is_not():
         counts,
     )
     assert wrong.ece_joint > 0.1 and wrong.ece_mu > 0.1
+
+
+def test_spread_over_people_and_over_indices_are_told_apart():
+    class VariesOverPeople:
+        def draw_indices(self, key, num):
+            return jnp.zeros((num, 1))
+
+        def prior_raw(self, z, indices):
+            return jnp.broadcast_to(
+                jnp.arange(len(z))[None, :, None], (len(indices), len(z), 6)
+            )
+
+    spread = pm.prior_spread(VariesOverPeople(), jax.random.key(0), np.zeros((5, 2)))
+    np.testing.assert_allclose(spread.over_z, np.sqrt(2))
+    np.testing.assert_array_equal(spread.over_index, 0)
+    with pytest.raises(TypeError, match="only hypermodels and epinets have a prior"):
+        pm.prior_spread(object(), jax.random.key(0), np.zeros((5, 2)))
+
+
+def test_calibration_needs_people():
+    nobody = pm.Counts(
+        np.zeros((0, 3), np.float32), np.zeros((0, 2, 2)), np.zeros((0, 2, 2))
+    )
+    config = pm.NetworkConfig("anchored", pm.Backbone(width=4, depth=0))
+    scale = pm.Standardiser(
+        np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(3, bool)
+    )
+    model = pm.FittedModel(config.make(jax.random.key(0), 3), pm.Recipe(config), scale)
+    with pytest.raises(ValueError, match="hold some out with validation_fraction"):
+        pm.calibration(model, nobody)

@@ -8,6 +8,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_models as pm
 import pytest
+from pns_models import _model
 
 KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble"]
 
@@ -140,3 +141,38 @@ def test_constant_columns_are_reported_by_the_model(fits):
     np.testing.assert_array_equal(
         fits["anchored"].model.standardiser.constant, [False, False, True]
     )
+
+
+def untrained(kind):
+    config = pm.NetworkConfig(
+        kind, pm.Backbone(width=8, depth=1), index_dim=4, num_members=3
+    )
+    scale = pm.Standardiser(
+        np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(3, bool)
+    )
+    return pm.FittedModel(config.make(jax.random.key(0), 3), pm.Recipe(config), scale)
+
+
+@pytest.mark.parametrize("kind", ["hypermodel", "ensemble"])
+def test_blocks_of_people_share_the_indices_of_a_draw(kind, monkeypatch):
+    model, key = untrained(kind), jax.random.key(1)
+    z = np.random.default_rng(0).normal(size=(600, 3))
+    atoms, draws = model.atoms(z), model.draws(key, z, 5)
+    monkeypatch.setattr(_model, "_ROWS", 256)
+    np.testing.assert_allclose(model.atoms(z).mu, atoms.mu, rtol=1e-5)
+    np.testing.assert_allclose(model.draws(key, z, 5).mu, draws.mu, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["hypermodel", "epinet", "ensemble"])
+def test_the_point_estimate_is_the_link_of_mean_raw_numbers(kind):
+    model = untrained(kind)
+    z = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    indices = model.network.central_indices()
+    raw = model.network.raw(z, indices).mean(axis=0)
+    expected = pm.atoms_from_raw(raw, "anchored")
+    np.testing.assert_allclose(model.atoms(z).mu, expected.mu, rtol=1e-4)
+    if kind == "hypermodel":
+        assert len(indices) == 32
+        np.testing.assert_allclose(indices.mean(axis=0), 0, atol=1e-6)
+    if kind == "epinet":
+        np.testing.assert_allclose(raw, model.network.base.encode(z), rtol=1e-5)

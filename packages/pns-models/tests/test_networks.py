@@ -231,3 +231,52 @@ def test_networks_of_two_keys_differ_and_of_one_key_agree():
 def test_an_unknown_kind_is_told():
     with pytest.raises(ValueError, match="kind must be one of .* got 'forest'"):
         make("forest")
+
+
+@pytest.mark.parametrize("kind", ["hypermodel", "epinet"])
+def test_the_prior_is_added_to_the_raw_numbers(kind):
+    small = pm.Backbone(width=8, depth=1)
+    with_prior, without = (
+        pm.NetworkConfig(kind, small, index_dim=4, prior_scale=scale).make(
+            jax.random.key(0), 3
+        )
+        for scale in (1.0, 0.0)
+    )
+    indices = with_prior.draw_indices(jax.random.key(1), 5)
+    added = with_prior.raw(some_z(), indices) - without.raw(some_z(), indices)
+    np.testing.assert_allclose(
+        added, with_prior.prior_raw(some_z(), indices), atol=1e-4
+    )
+
+
+def test_activation_and_depth_are_as_configured():
+    none = jnp.zeros((1, 0))
+    relu, silu = (
+        pm.NetworkConfig("anchored", pm.Backbone(8, 1, name))
+        .make(jax.random.key(0), 3)
+        .raw(some_z(), none)
+        for name in ("relu", "silu")
+    )
+    assert not jnp.allclose(relu, silu)
+    assert pm.Backbone(8, depth=2).sizes(3) == [3, 8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("make_config", "message"),
+    [
+        (lambda: pm.Backbone(activation="tanh"), "activation must be one of"),
+        (lambda: pm.Backbone(depth=-1), "depth not negative"),
+        (lambda: pm.Backbone(width=0), "width must be at least 1"),
+        (lambda: pm.Backbone(matmul_dtype="int8"), "matmul_dtype must be one of"),
+        (lambda: pm.NetworkConfig(index_dim=0), "index_dim must be at least 1"),
+        (lambda: pm.NetworkConfig(hidden=()), "one width or more"),
+        (lambda: pm.NetworkConfig(prior_scale=float("nan")), "prior_scale must be"),
+        (
+            lambda: pm.NetworkConfig().make(jax.random.key(0), 0),
+            "one covariate or more",
+        ),
+    ],
+)
+def test_networks_that_cannot_be_are_told(make_config, message):
+    with pytest.raises(ValueError, match=message):
+        make_config()

@@ -35,3 +35,13 @@ def test_rows_that_do_not_fit_are_told():
         standardiser(np.zeros((3, 5)))
     with pytest.raises(ValueError, match=r"in columns \[1\]"):
         standardiser([[0.0, np.inf]])
+
+
+def test_people_of_both_tables_count_and_close_numbers_are_not_constant():
+    cells = np.zeros((2, 2, 2), np.float32)
+    observational, experimental = cells.copy(), cells.copy()
+    observational[0, 0, 0], experimental[1, 0, 0] = 1, 3
+    z = np.array([[0.0, 1000.0], [1.0, 1001.0]], np.float32)
+    made = pm.make_standardiser(pm.Counts(z, observational, experimental))
+    np.testing.assert_allclose(made.mean, [0.75, 1000.75])
+    assert not made.constant.any()

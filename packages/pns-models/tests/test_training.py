@@ -13,7 +13,7 @@ import numpy as np
 import pns_models as pm
 import pytest
 from flax import nnx
-from pns_models import _training
+from pns_models import _noise, _training
 from scipy import optimize
 
 SMALL = pm.Backbone(width=16, depth=1, activation="silu")
@@ -188,20 +188,115 @@ def test_an_epoch_visits_every_row_once():
     run = _training._Run(
         network, setup, counts, counts, pm.make_standardiser(counts), keys
     )
-    first, second = run._shuffle(0), run._shuffle(1)
-    assert first.shape == (5, 100)
-    np.testing.assert_array_equal(np.sort(first.ravel()), np.arange(500))
-    assert not np.array_equal(first, second)
+    rows = run._batches(0, 15)
+    assert rows.shape == (15, 100)
+    for epoch in (rows[:5], rows[5:10], rows[10:]):
+        np.testing.assert_array_equal(np.sort(epoch.ravel()), np.arange(500))
+    assert not np.array_equal(rows[:5], rows[5:10])
+    np.testing.assert_array_equal(run._batches(7, 4), rows[7:11])
+    run.batch_size = 200  # 500 rows are no multiple: a batch spans two epochs
+    spanning = run._batches(0, 5)
+    np.testing.assert_array_equal(spanning.ravel(), rows[:10].ravel())
 
 
 def test_epochs_count_passes_over_the_rows():
     counts = pm.counts_from_tables(*draw_tables(300, 200), merge=False)
-    setup = recipe(
-        batch_size=100, merge=False, epochs=3, max_steps=None, validation_fraction=0.0
+    for batch_size, steps in ((100, 15), (200, 8)):  # 7.5 batches are begun 8 times
+        setup = recipe(
+            batch_size=batch_size,
+            merge=False,
+            epochs=3,
+            max_steps=None,
+            validation_fraction=0.0,
+        )
+        history = pm.fit(jax.random.key(0), counts, setup).history
+        assert history.step[-1] == steps
+        assert np.all(np.isnan(history.validation))
+
+
+def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_people():
+    """One step by hand: the batch stands for all rows, people keep their directions."""
+    counts = pm.counts_from_tables(*draw_tables(300, 200), merge=False)
+    setup = recipe("ensemble", batch_size=64, merge=False, data_noise="exponential")
+    names = ("network", "split", "batches", "index", "noise")
+    keys = {name: jax.random.key(i) for i, name in enumerate(names)}
+    network = setup.network.make(keys["network"], 4)
+    run = _training._Run(
+        network, setup, counts, counts, pm.make_standardiser(counts), keys
     )
-    history = pm.fit(jax.random.key(0), counts, setup).history
-    assert history.step[-1] == 15
-    assert np.all(np.isnan(history.validation))
+    rows, members = run._batches(0, 1)[0], jnp.eye(3)
+    directions = _noise.cell_directions(network, keys["noise"], rows)
+    cells = _noise.noisy_cells(
+        run.data.quantiles, run.data.which[rows], directions, members
+    )
+    raw = network.raw(run.data.z[rows], members)
+    totals = jnp.array([300.0, 200.0]) * 64 / 500
+    expected = pm.loss_by_index(raw, cells, totals, "anchored", True).mean()
+    np.testing.assert_allclose(run._chunk(0, 1)[1][0], expected, rtol=1e-4)
+
+
+def test_decay_spares_biases_and_what_makes_draws_differ():
+    for kind in ("hypermodel", "epinet"):
+        network = recipe(kind).network.make(jax.random.key(0), 3)
+        params = jax.tree.map(jnp.ones_like, nnx.state(network, nnx.Param))
+        config = pm.TrainConfig(learning_rate=0.1, weight_decay=0.5)
+        tx = _training._make_optimizer(config, 10, params)
+        still = jax.tree.map(jnp.zeros_like, params)
+        updates, _ = tx.update(still, tx.init(params), params)
+        moved = set()
+        for path, leaf in jax.tree_util.tree_leaves_with_path(updates):
+            name = jax.tree_util.keystr(path)
+            if "kernels" in name and "['head']" not in name:
+                np.testing.assert_allclose(leaf, -0.05, atol=1e-7)
+                moved.add(name)
+            else:
+                np.testing.assert_array_equal(leaf, 0)
+        assert len(moved) >= 2
+
+
+def test_the_cosine_schedule_ends_at_zero():
+    params = {"w": jnp.ones(2)}
+    config = pm.TrainConfig(schedule="cosine", weight_decay=0.0)
+    tx = _training._make_optimizer(config, 10, params)
+    state = tx.init(params)
+    sizes = []
+    for _ in range(11):
+        updates, state = tx.update(params, state, params)
+        sizes.append(float(-updates["w"][0]))
+    np.testing.assert_allclose(sizes[0], config.learning_rate, rtol=1e-4)
+    np.testing.assert_allclose(sizes[5], config.learning_rate / 2, rtol=1e-3)
+    np.testing.assert_allclose(sizes[10], 0, atol=1e-9)
+
+
+def test_evaluation_in_blocks_and_a_last_short_chunk(monkeypatch):
+    counts = pm.counts_from_tables(*draw_tables(300, 200), merge=False)
+    setup = recipe(max_steps=5, eval_every=3, merge=False)
+    whole = pm.fit(jax.random.key(0), counts, setup).history
+    assert whole.step.tolist() == [3, 5]
+    monkeypatch.setattr(_training, "_EVAL_ROWS", 16)
+    blocks = pm.fit(jax.random.key(0), counts, setup).history
+    np.testing.assert_allclose(blocks.validation, whole.validation, rtol=1e-5)
+
+
+def test_the_standardiser_knows_the_training_part_alone():
+    counts = pm.counts_from_tables(*draw_tables(60, 40), merge=False)
+    fitted = pm.fit(jax.random.key(0), counts, recipe(max_steps=4, merge=False))
+    held = fitted.validation
+    num_held = held.observational.sum() + held.experimental.sum()
+    expected = (counts.z.sum(0) - held.z.sum(0)) / (100 - num_held)
+    np.testing.assert_allclose(fitted.model.standardiser.mean, expected, rtol=1e-5)
+
+
+def test_fractional_weights_of_merged_rows_keep_the_fit():
+    """Merged cells with fractional sums must not vanish from training whole."""
+    rng = np.random.default_rng(0)
+    tables = draw_tables(3000, 2000)
+    weights = (rng.uniform(0.5, 1.5, 3000), rng.uniform(0.5, 1.5, 2000))
+    counts = pm.counts_from_tables(*tables, weights=weights, merge=True)
+    train, held = pm.split_counts(np.random.default_rng(1), counts, 0.2)
+    for part, whole, out in zip(train[1:], counts[1:], held[1:], strict=True):
+        np.testing.assert_allclose(out.sum() / whole.sum(), 0.2, atol=0.03)
+        assert np.all((part > 0) == (whole > 0))  # no cell is lost
 
 
 def test_training_stops_when_patience_ends_and_keeps_the_best():
@@ -283,11 +378,53 @@ def test_a_run_that_was_killed_resumes_to_the_bit_identical_result(tmp_path):
             np.testing.assert_array_equal(whole[name], resumed[name])
 
 
+def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(tmp_path, monkeypatch):
+    """The best parameters and the patience spent are part of the state."""
+    counts = pm.counts_from_tables(*draw_tables(150, 100))
+    setup = recipe(
+        learning_rate=3e-2,
+        weight_decay=0.0,
+        max_steps=5000,
+        eval_every=5,
+        patience=4,
+        validation_fraction=0.3,
+    )
+    whole = pm.fit(jax.random.key(0), counts, setup)
+    stop = len(whole.history.step) - 2  # the best evaluation lies behind
+    remember, seen = _training._Run._remember, []
+
+    def broken(self, held_out):
+        seen.append(held_out)
+        if len(seen) > stop:
+            raise KeyboardInterrupt
+        remember(self, held_out)
+
+    monkeypatch.setattr(_training._Run, "_remember", broken)
+    options = {"checkpoint_dir": tmp_path, "checkpoint_seconds": 0}
+    with pytest.raises(KeyboardInterrupt):
+        pm.fit(jax.random.key(0), counts, setup, **options)
+    monkeypatch.setattr(_training._Run, "_remember", remember)
+    again = pm.fit(jax.random.key(0), counts, setup, **options)
+    np.testing.assert_array_equal(again.history.step, whole.history.step)
+    np.testing.assert_array_equal(
+        again.model.atoms(counts.z).mu, whole.model.atoms(counts.z).mu
+    )
+
+
 def test_checkpoints_of_another_run_are_refused(tmp_path):
-    counts = pm.counts_from_tables(*draw_tables(300, 200))
+    tables = draw_tables(300, 200)
+    counts = pm.counts_from_tables(*tables)
     pm.fit(jax.random.key(0), counts, recipe(), checkpoint_dir=tmp_path)
-    with pytest.raises(ValueError, match="checkpoints of another run"):
-        pm.fit(jax.random.key(1), counts, recipe(), checkpoint_dir=tmp_path)
+    z, x, y = tables[0]
+    flipped = pm.counts_from_tables((z, x, 1 - y), tables[1])
+    for key, data, setup in (
+        (1, counts, recipe()),
+        (0, counts, recipe(max_steps=80)),
+        (0, counts._replace(z=counts.z + 1), recipe()),
+        (0, flipped, recipe()),
+    ):
+        with pytest.raises(ValueError, match="checkpoints of another run"):
+            pm.fit(jax.random.key(key), data, setup, checkpoint_dir=tmp_path)
     finished = pm.fit(jax.random.key(0), counts, recipe(), checkpoint_dir=tmp_path)
     assert finished.history.step.tolist() == [20, 40, 60]
 
@@ -328,6 +465,7 @@ def test_paper_presets_are_those_of_the_tables():
         ({"validation_fraction": 1.0}, r"validation_fraction must lie in \[0, 1\)"),
         ({"patience": 3, "validation_fraction": 0.0}, "needs a validation_fraction"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive"),
         ({"schedule": "linear"}, "schedule must be known"),
         ({"data_noise": "normal"}, "data_noise must be known"),
     ],
@@ -342,9 +480,22 @@ def test_data_that_cannot_be_trained_on_are_told():
     nobody = counts._replace(experimental=np.zeros_like(counts.experimental))
     with pytest.raises(ValueError, match="training part needs people of both tables"):
         pm.fit(jax.random.key(0), nobody, recipe())
-    few = pm.counts_from_tables(*draw_tables(300, 1))
+    z = np.zeros((2, 4))
+    pair = (z, np.array([0, 1]), np.array([1, 0]))
+    few = pm.counts_from_tables(draw_tables(300, 1)[0], pair)
     with pytest.raises(ValueError, match="part needs people of both tables"):
         pm.fit(jax.random.key(0), few, recipe())
+    for bad in (np.nan, -1.0, -0.5):
+        cells = counts.observational.copy()
+        cells[0, 0, 0] = bad
+        with pytest.raises(ValueError, match="observational counts must be finite"):
+            pm.fit(jax.random.key(0), counts._replace(observational=cells), recipe())
+    one_arm = counts.experimental.copy()
+    one_arm[:, 1] = 0
+    with pytest.raises(ValueError, match="people in both arms.* 0 in treatment"):
+        pm.fit(jax.random.key(0), counts._replace(experimental=one_arm), recipe())
+    with pytest.raises(TypeError, match="recipe must be a Recipe"):
+        pm.fit(jax.random.key(0), counts, "default")
     with pytest.raises(ValueError, match="make them with counts_from_tables"):
         pm.fit(jax.random.key(0), counts._replace(z=counts.z[:-1]), recipe())
     with pytest.raises(ValueError, match=r"in columns \[0, 1, 2, 3\]"):

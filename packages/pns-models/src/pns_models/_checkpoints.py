@@ -34,9 +34,7 @@ def from_numbered_leaves(values: dict[str, np.ndarray], like: Any) -> Any:
 class RunCheckpoints:
     """Saves and restores one run; does nothing without a folder."""
 
-    def __init__(
-        self, folder: str | Path | None, fingerprint: dict[str, Any], state: Any
-    ):
+    def __init__(self, folder: str | Path | None, fingerprint: dict[str, Any]):
         """Opens a folder, and refuses one that holds another run."""
         self._manager = None
         if folder is None:

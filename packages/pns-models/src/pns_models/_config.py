@@ -34,8 +34,27 @@ class NetworkConfig:
     prior_scale: float = 1.0
     num_members: int = 20
 
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "prior_hidden", tuple(self.prior_hidden))
+        widths = (*self.hidden, *self.prior_hidden)
+        if not self.hidden or not self.prior_hidden or min(widths) < 1:
+            raise ValueError(
+                "hidden and prior_hidden need one width or more, each at least 1, got "
+                f"{self.hidden} and {self.prior_hidden}."
+            )
+        if self.index_dim < 1:
+            raise ValueError(f"index_dim must be at least 1, got {self.index_dim}.")
+        if not 0 <= self.prior_scale < float("inf"):
+            raise ValueError(
+                f"prior_scale must be finite and not negative, got {self.prior_scale}."
+            )
+
     def make(self, key: jax.Array, num_covariates: int) -> Network:
         """Draws the network for a number of covariates."""
+        if num_covariates < 1:
+            raise ValueError("a network needs one covariate or more.")
         rngs = nnx.Rngs(params=key)
         plain = {"anchored": AnchoredNet, "s_learner": SLearner, "t_learner": TLearner}
         if self.kind in plain:
@@ -65,8 +84,9 @@ class TrainConfig:
 
     Attributes:
       learning_rate: of Adam.
-      weight_decay: decoupled; 0 is plain Adam. Applies to kernels, not to biases, and
-        not to the output kernel of a hypermodel, whose decay would kill the spread.
+      weight_decay: decoupled; 0 is plain Adam. Applies to kernels, not to biases, nor
+        to the output kernel of a hypermodel or the head of an epinet, whose decay would
+        kill the spread.
       schedule: 'constant', or 'cosine' decay to zero over `max_steps`.
       batch_size: rows per step; None is all of them.
       epochs: passes over the data; None if `max_steps` says when to end.
@@ -77,7 +97,8 @@ class TrainConfig:
       eval_every: steps between evaluations.
       num_indices: indices per step and per evaluation, for hypermodel and epinet.
       data_noise: 'none', or 'exponential' weights of the people that depend on the
-        index, which makes draws of the network bootstrap draws.
+        index, which makes draws of the network bootstrap draws; networks without an
+        index have none.
       merge: whether rows with equal covariates merge; None if that halves them.
     """
 
@@ -110,7 +131,7 @@ class TrainConfig:
             )
         if self.patience is not None and self.validation_fraction == 0:
             raise ValueError("early stopping needs a validation_fraction above 0.")
-        if self.learning_rate <= 0 or self.weight_decay < 0:
+        if not self.learning_rate > 0 or not self.weight_decay >= 0:
             raise ValueError(
                 "learning_rate must be positive, weight_decay not negative."
             )
@@ -190,6 +211,15 @@ PRESETS: dict[str, Recipe] = {
     "default": Recipe(
         NetworkConfig("anchored", Backbone(width=128, depth=3, activation="silu")),
         TrainConfig(),
+    ),
+    "default_epinet": Recipe(
+        NetworkConfig(
+            "epinet",
+            Backbone(width=128, depth=3, activation="silu"),
+            prior_hidden=(64, 64),
+            prior_scale=0.3,
+        ),
+        TrainConfig(data_noise="exponential"),
     ),
     "default_ensemble": Recipe(
         NetworkConfig(

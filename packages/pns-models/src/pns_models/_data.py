@@ -38,13 +38,19 @@ def counts_from_tables(
     Args:
       observational: z [n, d], x [n], y [n] of people who chose for themselves.
       experimental: z [m, d], x [m], y [m] of people assigned at random.
-      weights: positive weights [n] and [m]; one each if None.
+      weights: positive weights [n] and [m], one each if None; a person of weight w counts
+        as w people.
       merge: whether identical covariate vectors share a row; None merges if that at
         least halves the number of rows.
 
     Returns:
       Counts; merged rows are in the order of their first appearance.
     """
+    if weights is not None and len(weights) != 2:
+        raise ValueError(
+            "weights must be a pair, those of the observational and those of the "
+            f"experimental rows, got {len(weights)} of them."
+        )
     tables = [
         _checked_table(name, table)
         for name, table in (
@@ -58,7 +64,6 @@ def counts_from_tables(
             f"{tables[0][0].shape[1]} and {tables[1][0].shape[1]} columns."
         )
     z = np.concatenate([table[0] for table in tables])
-    z += 0.0  # -0.0 becomes 0.0: they are equal, so they merge
     sizes = [len(table[0]) for table in tables]
     cells = np.zeros((2, len(z), 2, 2), np.float32)
     start = 0
@@ -117,8 +122,8 @@ def split_counts(
 ) -> tuple[Counts, Counts]:
     """Sends each person to validation with the given probability.
 
-    Whole counts are thinned binomially, which is the same as a coin for each person;
-    fractional ones go to one side or the other as they are.
+    Whole counts are thinned binomially, which is the same as a coin for each person. Of a
+    fractional one the whole part is thinned, and the rest goes to one side or the other.
 
     Returns:
       Training and validation counts, each without its empty rows.
@@ -126,12 +131,10 @@ def split_counts(
     sides = [[], []]
     for cells in counts[1:]:
         cells = np.asarray(cells, np.float64)
-        whole = cells == np.round(cells)
-        thinned = rng.binomial(
-            np.where(whole, cells, 0).astype(int), validation_fraction
-        )
-        tossed = cells * (rng.random(cells.shape) < validation_fraction)
-        held_out = np.where(whole, thinned, tossed)
+        whole = np.floor(cells)
+        thinned = rng.binomial(whole.astype(int), validation_fraction)
+        tossed = rng.random(cells.shape) < validation_fraction
+        held_out = thinned + (cells - whole) * tossed
         sides[0].append((cells - held_out).astype(np.float32))
         sides[1].append(held_out.astype(np.float32))
     results = []
@@ -154,6 +157,7 @@ def _row_hashes(z: np.ndarray) -> np.ndarray:
     hashes = np.empty(len(z), np.uint64)
     for start in range(0, len(z), 65_536):
         block = np.ascontiguousarray(z[start : start + 65_536], np.float32)
+        block = block + np.float32(0)  # -0.0 becomes 0.0: they are equal, so they merge
         mixed = block.view(np.uint32).astype(np.uint64) * factors
         hashes[start : start + 65_536] = (mixed ^ (mixed >> np.uint64(31))).sum(1)
     return hashes
@@ -166,7 +170,7 @@ def _checked_table(name: str, table: tuple[Array, Array, Array]):
             f"{name} z must have shape [num_rows, num_covariates] with a row at least, "
             f"got {list(z.shape)}."
         )
-    z = z.astype(np.float32)
+    z = z.astype(np.float32, copy=False)
     bad = ~np.isfinite(z).all(axis=0)
     if bad.any():
         raise ValueError(
@@ -174,10 +178,15 @@ def _checked_table(name: str, table: tuple[Array, Array, Array]):
             f"{np.flatnonzero(bad).tolist()}."
         )
     for column, values in (("x", x), ("y", y)):
-        if values.shape != (len(z),) or not np.isin(values, (0, 1)).all():
+        if values.shape != (len(z),):
             raise ValueError(
-                f"{name} {column} must hold {len(z)} values, each 0 or 1, got shape "
+                f"{name} {column} must hold {len(z)} values, one per row of z, got shape "
                 f"{list(values.shape)}."
+            )
+        if not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                f"{name} {column} must hold the numbers 0 and 1 alone, got "
+                f"{values[~np.isin(values, (0, 1))].tolist()[0]!r} among them."
             )
     return z, x.astype(np.intp), y.astype(np.intp)
 

@@ -77,6 +77,11 @@ def calibration(model: FittedModel, counts: Counts) -> Calibration:
     observational = np.asarray(counts.observational, np.float64)
     experimental = np.asarray(counts.experimental, np.float64)
     people = observational.sum((1, 2))
+    if not people.sum() > 0 or not experimental.sum((0, 2)).min() > 0:
+        raise ValueError(
+            "calibration needs people of the observational table and of both arms of the "
+            "experiment; hold some out with validation_fraction."
+        )
     return Calibration(
         joint=tuple(
             _reliability(atoms.joint[:, x, y], observational[:, x, y], people)
@@ -95,6 +100,10 @@ def prior_spread(
     network: Hypermodel | Epinet, key: jax.Array, z: Any, num_indices: int = 100
 ) -> Spread:
     """Measures a network's frozen prior on standardised covariates z [n, d]."""
+    if not hasattr(network, "prior_raw"):
+        raise TypeError(
+            f"only hypermodels and epinets have a prior, not {type(network).__name__}."
+        )
     indices = network.draw_indices(key, num_indices)
     raw = np.asarray(network.prior_raw(np.asarray(z, np.float32), indices))
     return Spread(

@@ -87,8 +87,12 @@ class FittedModel:
                 f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
                 "hypermodel, an epinet or an ensemble, or bootstrap it."
             )
-        if num_draws < 1 or draws_per_chunk < 1:
-            raise ValueError(f"num_draws must be at least 1, got {num_draws}.")
+        for name, value in (
+            ("num_draws", num_draws),
+            ("draws_per_chunk", draws_per_chunk),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}.")
         indices = self.network.draw_indices(key, num_draws)
         codes = [
             (_encoded(self._structure, self._state, block), count)
@@ -115,7 +119,8 @@ class FittedModel:
         """Draws atoms of people z [n, d]: NumPy arrays [num_draws, n].
 
         Each draw is one coherent law for everybody; their spread over draws stands for
-        estimation error. Takes 24 bytes per draw and person; `stream_draws` does not.
+        estimation error. The result takes 24 bytes per draw and person, and twice that
+        while it is put together; `stream_draws` does not.
         """
         parts = list(self.stream_draws(key, z, num_draws))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

@@ -137,6 +137,20 @@ class Backbone:
     activation: Activation = "relu"
     matmul_dtype: Literal["float32", "bfloat16"] = "float32"
 
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        if self.width < 1 or self.depth < 0:
+            raise ValueError(
+                "width must be at least 1 and depth not negative, got "
+                f"{self.width} and {self.depth}."
+            )
+        for name, value, known in (
+            ("activation", self.activation, tuple(_ACTIVATIONS)),
+            ("matmul_dtype", self.matmul_dtype, ("float32", "bfloat16")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+
     def sizes(self, num_inputs: int) -> list[int]:
         """Lists the widths from input to features."""
         return [num_inputs, *[self.width] * (self.depth + 1)]

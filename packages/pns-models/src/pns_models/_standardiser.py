@@ -6,6 +6,8 @@ import numpy as np
 
 from pns_models._data import Counts
 
+_BLOCK = 65_536  # rows
+
 
 class Standardiser(NamedTuple):
     """Shifts and scales covariates.
@@ -34,9 +36,12 @@ class Standardiser(NamedTuple):
                 "z has missing or infinite values in columns "
                 f"{np.flatnonzero(bad).tolist()}."
             )
-        return np.where(self.constant, 0, (z - self.mean) / self.deviation).astype(
-            np.float32
-        )
+        result = np.empty_like(z)
+        for start in range(0, len(z), _BLOCK):  # no temporaries of the table's size
+            part = slice(start, start + _BLOCK)
+            result[part] = (z[part] - self.mean) / self.deviation
+        result[:, self.constant] = 0
+        return result
 
 
 def make_standardiser(counts: Counts) -> Standardiser:
@@ -60,8 +65,8 @@ def make_standardiser(counts: Counts) -> Standardiser:
 def _weighted_sum(share, z, centre=None) -> np.ndarray:
     """Sums share * z, or share * (z - centre)^2, in float64 by blocks of rows."""
     total = np.zeros(z.shape[1])
-    for start in range(0, len(z), 65_536):
-        part = slice(start, start + 65_536)
+    for start in range(0, len(z), _BLOCK):
+        part = slice(start, start + _BLOCK)
         block = z[part].astype(np.float64)
         if centre is not None:
             block = (block - centre) ** 2

@@ -6,6 +6,7 @@ step, so a run that resumes from a checkpoint is the run that was not interrupte
 """
 
 import functools
+import hashlib
 import sys
 import time
 from pathlib import Path
@@ -99,6 +100,10 @@ def fit(
     Returns:
       The fitted model, its history, and the held-out people.
     """
+    if not isinstance(recipe, Recipe):
+        raise TypeError(
+            f"recipe must be a Recipe, such as PRESETS['default'], got {recipe!r}."
+        )
     _check_counts(counts)
     keys = dict(
         zip(
@@ -123,9 +128,11 @@ def fit(
                 "validation_fraction."
             )
     standardiser = make_standardiser(train)
+    train = train._replace(z=standardiser(train.z))
     network = recipe.network.make(keys["network"], train.z.shape[1])
     run = _Run(network, recipe, train, validation, standardiser, keys)
-    checkpoints = RunCheckpoints(checkpoint_dir, run.fingerprint(key), run.state)
+    label = {} if checkpoint_dir is None else run.fingerprint(key)
+    checkpoints = RunCheckpoints(checkpoint_dir, label)
     history = run.train(checkpoints, checkpoint_seconds, progress, abort_on_nan)
     return Fit(run.fitted(), history, validation)
 
@@ -141,14 +148,11 @@ class _Run:
         size = config.batch_size
         # A batch of all rows needs no shuffling.
         self.batch_size = None if size is None or size >= num_rows else size
-        per_epoch = 1 if self.batch_size is None else num_rows // self.batch_size
-        self.steps_per_epoch = per_epoch
-        self.num_steps = config.max_steps or (config.epochs or 0) * per_epoch
+        visits = (config.epochs or 0) * num_rows
+        self.num_steps = config.max_steps or -(-visits // (self.batch_size or num_rows))
         self.num_rows = num_rows
         self.train_totals = _totals(train)
-        self.data = _make_data(
-            network, train, standardiser, config, keys, self.batch_size is None
-        )
+        self.data = _make_data(network, train, config, keys, self.batch_size is None)
         self.validation = _make_blocks(validation, standardiser)
         self.validation_totals = _totals(validation)
         self.tx = _make_optimizer(config, self.num_steps, params)
@@ -167,9 +171,8 @@ class _Run:
         return {
             "recipe": self.recipe.to_json(),
             "key": np.asarray(jax.random.key_data(key)).tolist(),
-            "rows": self.num_rows,
-            "people": np.asarray(self.train_totals, np.float64).tolist(),
             "mean": np.asarray(self.standardiser.mean, np.float64).tolist(),
+            "data": _digest(self.data.z, self.data.cells),
         }
 
     def train(self, checkpoints, seconds, progress, abort_on_nan) -> History:
@@ -231,21 +234,25 @@ class _Run:
 
     def _shuffle(self, epoch: int) -> np.ndarray:
         rng = _numpy_rng(jax.random.fold_in(self.keys["batches"], epoch))
-        used = self.steps_per_epoch * self.batch_size
-        rows = rng.permutation(self.num_rows)[:used].astype(np.int32)
-        return rows.reshape(self.steps_per_epoch, self.batch_size)
+        return rng.permutation(self.num_rows).astype(np.int32)
+
+    def _batches(self, step: int, size: int) -> np.ndarray:
+        """Returns the rows [size, batch_size] of some steps.
+
+        Epochs are permutations one after the other, cut into batches: every row is
+        visited once in each, and a batch may end one epoch and begin the next.
+        """
+        assert self.batch_size is not None
+        first, last = step * self.batch_size, (step + size) * self.batch_size
+        epochs = range(first // self.num_rows, -(-last // self.num_rows))
+        stream = np.concatenate([self._epoch_rows(epoch) for epoch in epochs])
+        start = first - epochs[0] * self.num_rows
+        return stream[start : start + last - first].reshape(size, self.batch_size)
 
     def _chunk(self, step: int, size: int):
         rows = None
         if self.batch_size is not None:
-            rows = np.stack(
-                [
-                    self._epoch_rows(s // self.steps_per_epoch)[
-                        s % self.steps_per_epoch
-                    ]
-                    for s in range(step, step + size)
-                ]
-            )
+            rows = self._batches(step, size)
         return _train_chunk(
             self.structure,
             self.tx,
@@ -311,6 +318,7 @@ def _train_chunk(
         if data.quantiles is not None:
             directions = batch.directions
             if directions is None:
+                assert rows is not None  # directions are kept for full batches
                 directions = cell_directions(network, noise_key, rows)
             cells = noisy_cells(data.quantiles, batch.which, directions, indices)
 
@@ -341,9 +349,10 @@ def _evaluate_block(structure, num_indices, params, fixed, z, cells, totals, key
     return loss_by_index(raw, cells, totals, network.link).mean()
 
 
-def _make_data(network, train, standardiser, config, keys, full_batch) -> _Data:
+def _make_data(network, train, config, keys, full_batch) -> _Data:
+    """Puts training rows, already standardised, on the device."""
     cells = _flat_cells(train)
-    data = _Data(z=jnp.asarray(standardiser(train.z)), cells=jnp.asarray(cells))
+    data = _Data(z=jnp.asarray(train.z), cells=jnp.asarray(cells))
     if config.data_noise == "none" or not network.is_epistemic:
         return data
     table = make_noise_table(cells)
@@ -378,11 +387,18 @@ def _make_optimizer(config: TrainConfig, num_steps: int, params):
         rate = optax.cosine_decay_schedule(rate, num_steps)
     if config.weight_decay == 0:
         return optax.adam(rate)
-    # The kernels of every Mlp; not biases, not the kernel a hypermodel generates with.
-    decayed = jax.tree_util.tree_map_with_path(
-        lambda path, _: any("kernels" in str(part) for part in path), params
-    )
+    decayed = jax.tree_util.tree_map_with_path(_is_decayed, params)
     return optax.adamw(rate, weight_decay=config.weight_decay, mask=decayed)
+
+
+def _is_decayed(path, _) -> bool:
+    """Whether a parameter decays: a kernel of the networks that predict.
+
+    Not biases; and not what makes draws differ, the kernel a hypermodel generates with
+    and the head of an epinet, whose decay would kill the spread.
+    """
+    names = [getattr(part, "key", None) for part in path]
+    return "kernels" in names and "head" not in names
 
 
 def _flat_cells(counts: Counts) -> np.ndarray:
@@ -392,6 +408,13 @@ def _flat_cells(counts: Counts) -> np.ndarray:
 
 def _totals(counts: Counts) -> jax.Array:
     return jnp.array([np.asarray(part, np.float64).sum() for part in counts[1:]])
+
+
+def _digest(*arrays: jax.Array) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.asarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _numpy_rng(key: jax.Array) -> np.random.Generator:
@@ -412,4 +435,14 @@ def _check_counts(counts: Counts) -> None:
         raise ValueError(
             "z has missing or infinite values in columns "
             f"{np.flatnonzero(bad).tolist()}."
+        )
+    for name, cells in zip(counts._fields[1:], counts[1:], strict=True):
+        cells = np.asarray(cells)
+        if not np.all(np.isfinite(cells) & (cells >= 0)):
+            raise ValueError(f"{name} counts must be finite and not negative.")
+    arms = np.asarray(counts.experimental, np.float64).sum(axis=(0, 2))
+    if arms.sum() > 0 and arms.min() <= 0:
+        raise ValueError(
+            "the experiment needs people in both arms, got "
+            f"{arms[0]:g} in control and {arms[1]:g} in treatment."
         )
