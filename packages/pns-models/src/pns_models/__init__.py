@@ -10,6 +10,7 @@ from pns_models._diagnostics import (
     prior_spread,
 )
 from pns_models._epistemic import BootstrapEnsemble, Epinet, Frozen, Hypermodel
+from pns_models._functions import PlainFunctions, plain_functions
 from pns_models._links import (
     LogProbabilities,
     atoms_from_raw,
@@ -39,6 +40,7 @@ __all__ = [
     "Mlp",
     "Network",
     "NetworkConfig",
+    "PlainFunctions",
     "Recipe",
     "Reliability",
     "SLearner",
@@ -55,6 +57,7 @@ __all__ = [
     "loss_by_index",
     "make_standardiser",
     "merge_counts",
+    "plain_functions",
     "prior_spread",
     "split_counts",
 ]

@@ -1,0 +1,129 @@
+"""Intervals for a mean over people: a population, or a weighted subgroup."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pns_infer._critical import (
+    Side,
+    corrected_minimum,
+    order_statistic,
+    select_terms,
+    sorted_maxima,
+)
+from pns_infer._estimands import PNS, Estimand
+from pns_infer._inputs import Draws, check_alpha, term_blocks
+
+
+class AverageInterval(NamedTuple):
+    """An interval for the mean of an estimand over people, or over each of some groups.
+
+    Attributes:
+      lower: lower end.
+      upper: upper end.
+      estimate_lower: mean of the half-median-unbiased lower bounds.
+      estimate_upper: mean of the half-median-unbiased upper bounds.
+      is_empty: whether lower > upper.
+    """
+
+    lower: Any  # a number, or [num_groups]
+    upper: Any
+    estimate_lower: Any
+    estimate_upper: Any
+    is_empty: Any
+
+
+def average_interval(
+    draws: Draws | Iterable[Draws],
+    alpha: float = 0.05,
+    *,
+    num_rows: float,
+    weights: Any = None,
+    estimand: Estimand = PNS,
+    centre: Draws | None = None,
+    points_per_chunk: int = 256,
+) -> AverageInterval:
+    """Computes an interval for the weighted mean of an estimand over the points.
+
+    The mean of the bounds of all points is the sharp bound of the mean. Each bound is
+    estimated half-median-unbiased, after adaptive selection, so that picking the luckiest
+    term does not add up over people. The noise of the mean is that of the selected terms:
+    within a draw their deviations are averaged over people, and the quantiles of that
+    average over the draws give the interval. It contains the identified set of the mean
+    with probability at least 1 - alpha, asymptotically; the points are taken as given.
+
+    Args:
+      draws: as for `intervals_from_draws`; within a draw the points must be coherent.
+      alpha: the probability of missing.
+      num_rows: sample size behind the estimates, both tables together.
+      weights: [num_points], not negative; equal if None. A mask selects a subgroup; with
+        [num_groups, num_points] every field of the result is [num_groups].
+      estimand: what is bounded.
+      centre: as for `intervals_from_draws`.
+      points_per_chunk: as for `intervals_from_draws`.
+    """
+    check_alpha(alpha)
+    if weights is not None:
+        weights = np.asarray(weights, float)
+        sums = np.sum(weights, axis=-1)
+        if (
+            not np.all(weights >= 0)
+            or not np.all(sums > 0)
+            or weights.ndim not in (1, 2)
+        ):
+            raise ValueError(
+                "weights must not be negative and not all be zero; a subgroup is empty, or "
+                "a weight is missing."
+            )
+    ends: list[Any] = [0.0, 0.0]
+    noise: list[Any] = [0.0, 0.0]
+    start = 0
+    total: Any = 0.0
+    limits = (-estimand.floor, estimand.ceiling)
+    for pair in term_blocks(draws, estimand, points_per_chunk, centre):
+        size = len(pair[0].centre)
+        share = np.ones(size)
+        if weights is not None:
+            share = weights[..., start : start + size]
+        start += size
+        if share.shape[-1] < size:
+            break
+        total = total + share.sum(axis=-1)
+        for i in (0, 1):
+            values, deviations = _selected(pair[i], limits[i], num_rows)
+            ends[i] = ends[i] + share @ values
+            noise[i] = noise[i] + share @ deviations
+    if weights is not None and start != weights.shape[-1]:
+        raise ValueError(
+            f"weights must be one per point, got {weights.shape[-1]} for {start} points "
+            "or more."
+        )
+    ends = [end / total for end in ends]
+    place = order_statistic(noise[0].shape[-1], 1 - alpha / 2)
+    margins = [np.sort(values, axis=-1)[..., place] / total for values in noise]
+    lower = np.maximum(-ends[0] - margins[0], estimand.floor)
+    upper = np.minimum(ends[1] + margins[1], estimand.ceiling)
+    return AverageInterval(lower, upper, -ends[0], ends[1], lower > upper)
+
+
+def _selected(
+    side: Side, limit: float, num_rows: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Estimates each minimum, with draws of how far the attaining term falls below.
+
+    Returns:
+      [num_points] estimates and [num_points, num_draws] tails on the terms' scale; 0
+      where the known limit is attained.
+    """
+    side = Side(*(np.asarray(leaf, np.float64) for leaf in side))
+    if not side.centre.shape[-1]:
+        return np.full(len(side.centre), limit), np.zeros(
+            (len(side.centre), side.tails.shape[-1])
+        )
+    maxima = sorted_maxima(side, select_terms(side, num_rows, limit))
+    value, _, term = corrected_minimum(side, maxima, 0.5)
+    rows = np.arange(len(term))
+    tails = side.tails[rows, term] * side.spread[rows, term][:, None]
+    binds = value >= limit
+    return np.where(binds, limit, value), np.where(binds[:, None], 0, tails)

@@ -1,0 +1,235 @@
+"""Bands that hold at all points at once, and what follows from them.
+
+A band has one critical value for every point and term (thm:uniform-pns). Its guarantee is
+simultaneous over the points it was computed for: with probability at least 1 - alpha,
+asymptotically, the identified sets of all of them lie inside.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pns_infer._critical import Side, order_statistic
+from pns_infer._estimands import PNS, Estimand
+from pns_infer._inputs import (
+    Draws,
+    Which,
+    check_alpha,
+    check_option,
+    term_blocks,
+)
+
+Array = Any  # NumPy or JAX
+Statistic = Literal["absolute", "one_sided"]
+
+
+class Band(NamedTuple):
+    """A simultaneous band.
+
+    Attributes:
+      lower: [num_points]; the floor for side='upper'.
+      upper: [num_points]; the ceiling for side='lower'.
+      kappa_lower: the critical value of all lower terms.
+      kappa_upper: that of all upper terms; the same for statistic='absolute'.
+      is_empty: [num_points] whether lower > upper.
+    """
+
+    lower: Array
+    upper: Array
+    kappa_lower: float
+    kappa_upper: float
+    is_empty: Array
+
+
+class ThresholdSet(NamedTuple):
+    """Points sorted by a threshold, all correct at once with the band's confidence.
+
+    Attributes:
+      above: [num_points] the estimand is surely greater.
+      below: [num_points] it is surely less.
+      undecided: [num_points] neither.
+    """
+
+    above: Array
+    below: Array
+    undecided: Array
+
+
+class HeterogeneityTest(NamedTuple):
+    """Result of `heterogeneity_test`.
+
+    Attributes:
+      p_value: of the hypothesis that one value fits every point.
+      statistic: the least critical value at which the band would leave room for one.
+      highest: the point whose lower bound is in the way.
+      lowest: the point whose upper bound is.
+    """
+
+    p_value: float
+    statistic: float
+    highest: int
+    lowest: int
+
+
+class _Process(NamedTuple):
+    """All terms of all points, and draws of the greatest tails over them."""
+
+    lower: Side  # negated; without tails
+    upper: Side
+    lower_max: np.ndarray  # [num_draws] one-sided
+    upper_max: np.ndarray
+    absolute_max: np.ndarray
+
+
+def uniform_band(
+    draws: Draws | Iterable[Draws],
+    alpha: float = 0.05,
+    *,
+    estimand: Estimand = PNS,
+    statistic: Statistic = "absolute",
+    side: Which = "both",
+    centre: Draws | None = None,
+    points_per_chunk: int = 256,
+) -> Band:
+    """Computes a band that covers the identified sets of all points at once.
+
+    Args:
+      draws: as for `intervals_from_draws`; within a draw the points must be coherent.
+      alpha: the probability that any point is missed.
+      estimand: what is bounded.
+      statistic: 'absolute' takes one kappa over all terms of both sides in absolute
+        value (eq:uniform-bootstrap), which covers every term from both sides;
+        'one_sided' takes alpha / 2 for each side, in the direction in which it can miss
+        (with side='lower' or 'upper' all of alpha for that side), and is narrower.
+      side: 'both', 'lower' or 'upper'; one side needs statistic='one_sided'.
+      centre: as for `intervals_from_draws`.
+      points_per_chunk: as for `intervals_from_draws`.
+    """
+    check_alpha(alpha)
+    check_option("statistic", statistic, ("absolute", "one_sided"))
+    check_option("side", side, ("both", "lower", "upper"))
+    if side != "both" and statistic == "absolute":
+        raise ValueError(f"side={side!r} needs statistic='one_sided'.")
+    process = _gather(draws, estimand, points_per_chunk, centre)
+    share = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
+    kappas = [
+        float(np.sort(values)[order_statistic(len(values), 1 - share)])
+        for values in (
+            [process.absolute_max] * 2
+            if statistic == "absolute"
+            else [process.lower_max, process.upper_max]
+        )
+    ]
+    lower = np.maximum(_greatest(process.lower, kappas[0]), estimand.floor)
+    upper = np.minimum(_least(process.upper, kappas[1]), estimand.ceiling)
+    if side == "lower":
+        upper = np.full_like(upper, estimand.ceiling)
+    if side == "upper":
+        lower = np.full_like(lower, estimand.floor)
+    return Band(lower, upper, kappas[0], kappas[1], lower > upper)
+
+
+def threshold_set(band: Band, threshold: float) -> ThresholdSet:
+    """Finds the points where the estimand surely exceeds a threshold, or falls short.
+
+    With the band's confidence no point is sorted wrongly. To look for one kind only, give
+    a band with side='lower' or 'upper': it is narrower.
+
+    Args:
+      band: from `uniform_band`. Pointwise intervals would give no such guarantee.
+      threshold: the value to compare with.
+    """
+    if not isinstance(band, Band):
+        raise TypeError(
+            f"threshold_set needs a Band from uniform_band, got {type(band).__name__}: "
+            "pointwise intervals do not hold at all points at once."
+        )
+    if not np.isfinite(threshold):
+        raise ValueError(f"threshold must be finite, got {threshold}.")
+    above, below = band.lower > threshold, band.upper < threshold
+    # Ends that cross contradict each other; they decide nothing.
+    above, below = above & ~band.is_empty, below & ~band.is_empty
+    return ThresholdSet(above, below, ~(above | below))
+
+
+def heterogeneity_test(
+    draws: Draws | Iterable[Draws],
+    *,
+    estimand: Estimand = PNS,
+    centre: Draws | None = None,
+    points_per_chunk: int = 256,
+) -> HeterogeneityTest:
+    """Tests whether one value of the estimand fits every point.
+
+    The hypothesis is that some number lies in the identified sets of all points. The
+    two-sided band is inverted: the p-value is the greatest alpha at which the highest
+    lower end still lies below the lowest upper end. The test is conservative.
+
+    Args:
+      draws: as for `intervals_from_draws`.
+      estimand: what is bounded.
+      centre: as for `intervals_from_draws`.
+      points_per_chunk: as for `intervals_from_draws`.
+    """
+    process = _gather(draws, estimand, points_per_chunk, centre)
+
+    def gap(kappa: float) -> float:
+        low = max(np.max(_greatest(process.lower, kappa)), estimand.floor)
+        high = min(np.min(_least(process.upper, kappa)), estimand.ceiling)
+        return float(low - high)
+
+    statistic = 0.0
+    if gap(0.0) > 0:
+        high = 1.0
+        while gap(high) > 0 and high < 1e9:
+            high *= 2
+        low = 0.0
+        for _ in range(60):  # the gap falls with kappa
+            middle = (low + high) / 2
+            low, high = (middle, high) if gap(middle) > 0 else (low, middle)
+        statistic = high
+    beyond = int(np.sum(process.absolute_max >= statistic))
+    return HeterogeneityTest(
+        p_value=(1 + beyond) / (1 + len(process.absolute_max)),
+        statistic=statistic,
+        highest=int(np.argmax(_greatest(process.lower, statistic))),
+        lowest=int(np.argmin(_least(process.upper, statistic))),
+    )
+
+
+def _least(side: Side, kappa: float) -> np.ndarray:
+    if not side.centre.shape[-1]:
+        return np.full(len(side.centre), np.inf)
+    return np.min(side.centre + kappa * side.spread, axis=-1)
+
+
+def _greatest(side: Side, kappa: float) -> np.ndarray:
+    return -_least(side, kappa)
+
+
+def _gather(draws, estimand, points_per_chunk, centre) -> _Process:
+    """Reads all blocks once; keeps moments, and maxima over points for each draw."""
+    kept: tuple[list[Side], list[Side]] = ([], [])
+    maxima: list[np.ndarray] | None = None
+    for pair in term_blocks(draws, estimand, points_per_chunk, centre):
+        block = []
+        for side, store in zip(pair, kept, strict=True):
+            side = Side(*(np.asarray(leaf) for leaf in side))
+            store.append(side._replace(tails=np.zeros(0)))
+            # Known terms have tails of 0, which matter to no maximum over others.
+            tails = np.where((side.spread > 0)[..., None], side.tails, -np.inf)
+            block.append(np.max(tails, axis=(0, 1), initial=-np.inf))
+            block.append(np.max(np.abs(side.tails), axis=(0, 1), initial=0.0))
+        found = [block[0], block[2], np.maximum(block[1], block[3])]
+        maxima = found if maxima is None else list(map(np.maximum, maxima, found))
+    assert maxima is not None
+    joined = [
+        Side(*(np.concatenate(leaves) for leaves in zip(*store, strict=True)))
+        for store in kept
+    ]
+    # A side on which nothing is estimated needs no correction.
+    lower_max, upper_max = (
+        np.where(np.isfinite(values), values, 0.0) for values in maxima[:2]
+    )
+    return _Process(joined[0], joined[1], lower_max, upper_max, maxima[2])

@@ -1,0 +1,132 @@
+"""Do an observational and an experimental table contradict each other?
+
+If both come from one population, eq:observational-constraints holds in every stratum:
+p11 <= mu1 <= 1 - p10 and p01 <= mu0 <= 1 - p00. Four inequalities per stratum are tested
+together, as the hypothesis that the least of all slacks is not negative.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pns_bounds as pb
+
+from pns_infer._covariance import frequency_covariance
+from pns_infer._critical import order_statistic, selection_probability
+from pns_infer._estimands import eta_from_atoms
+from pns_infer._inputs import check_alpha
+
+CONSTRAINTS = ("p11 <= mu1", "mu1 <= 1 - p10", "p01 <= mu0", "mu0 <= 1 - p00")
+
+# Slacks as an affine map of eta = (mu1, mu0, p11, p10, p01, p00).
+_SLACKS = np.array(
+    [
+        [1, 0, -1, 0, 0, 0],
+        [-1, 0, 0, -1, 0, 0],
+        [0, 1, 0, 0, -1, 0],
+        [0, -1, 0, 0, 0, -1],
+    ],
+    float,
+)
+_OFFSET = np.array([0.0, 1.0, 0.0, 1.0])
+_STRATA = 512  # simulated at a time
+
+
+class CompatibilityTest(NamedTuple):
+    """Result of `compatibility_test`.
+
+    Attributes:
+      p_value: of the hypothesis that no inequality is violated in any stratum.
+      statistic: the greatest violation, in standard errors.
+      stratum: where it is.
+      constraint: which one it is, a member of CONSTRAINTS.
+      slack: [num_strata, 4] estimates in the order of CONSTRAINTS; negative = violated.
+      standard_error: [num_strata, 4].
+      rejected: [num_strata, 4] which inequalities fail, with a family-wise probability
+        of at most alpha to name one that does not.
+    """
+
+    p_value: float
+    statistic: float
+    stratum: int
+    constraint: str
+    slack: np.ndarray
+    standard_error: np.ndarray
+    rejected: np.ndarray
+
+
+def compatibility_test(
+    key: jax.Array,
+    observational: Any,
+    experimental: Any,
+    alpha: float = 0.05,
+    num_draws: int = 10_000,
+) -> CompatibilityTest:
+    """Tests whether two tables can come from one population.
+
+    An intersection-bounds test with adaptive inequality selection: inequalities with much
+    slack do not cost power. Frequencies are those of counts with one person added to each
+    cell, as Agresti and Caffo do for differences of proportions, so that small strata
+    neither have zero variance nor reject too often. Strata should hold some tens of
+    people in each table; merge smaller ones first.
+
+    Args:
+      key: decides the simulation of the critical value.
+      observational: [num_strata, 2, 2] counts, `[..., x, y]` who chose x and had y.
+      experimental: [num_strata, 2, 2] counts, `[..., arm, y]` assigned arm who had y.
+      alpha: family-wise error of `rejected`.
+      num_draws: of the Gaussian process.
+    """
+    check_alpha(alpha)
+    observational = np.asarray(observational, float)
+    experimental = np.asarray(experimental, float)
+    if observational.ndim != 3:
+        raise ValueError(
+            "counts must have shape [num_strata, 2, 2], got "
+            f"{list(observational.shape)}; for one stratum add a leading axis."
+        )
+    covariance = frequency_covariance(observational, experimental, smoothing=1.0)
+    eta = eta_from_atoms(pb.atoms_from_counts(observational + 1, experimental + 1))
+    slack = eta @ _SLACKS.T + _OFFSET
+    covariance = _SLACKS @ covariance @ _SLACKS.T
+    error = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    ratio = slack / error
+    num_rows = observational.sum() + experimental.sum()
+
+    gamma = selection_probability(max(num_rows, 3))
+    everything = np.ones_like(slack, bool)
+    maxima = _simulate(key, covariance, error, everything, num_draws)
+    kappa = np.sort(maxima)[order_statistic(num_draws, gamma)]
+    kept = slack <= np.min(slack + kappa * error) + 2 * kappa * error
+    maxima = np.sort(_simulate(key, covariance, error, kept, num_draws))
+
+    statistic = float(-ratio.min())
+    stratum, place = np.unravel_index(np.argmin(ratio), ratio.shape)
+    return CompatibilityTest(
+        p_value=float((1 + np.sum(maxima >= statistic)) / (1 + num_draws)),
+        statistic=statistic,
+        stratum=int(stratum),
+        constraint=CONSTRAINTS[place],
+        slack=slack,
+        standard_error=error,
+        rejected=-ratio > max(maxima[order_statistic(num_draws, 1 - alpha)], 0),
+    )
+
+
+def _simulate(key, covariance, error, kept, num_draws) -> np.ndarray:
+    """Draws the greatest standardised deviation [num_draws] over the kept slacks."""
+    greatest = np.full(num_draws, -np.inf)
+    # Cholesky with a whisper of ridge: two slacks of an arm can be exact opposites.
+    correlation = covariance / (error[:, :, None] * error[:, None, :])
+    root = np.linalg.cholesky(correlation + 1e-10 * np.eye(4))
+    for block in range(-(-len(root) // _STRATA)):
+        part = slice(block * _STRATA, (block + 1) * _STRATA)
+        use = kept[part].any(axis=1)
+        if not use.any():
+            continue
+        shape = (len(root[part]), 4, num_draws)
+        normals = jax.random.normal(jax.random.fold_in(key, block), shape)
+        deviation = root[part][use] @ np.asarray(normals)[use]
+        deviation[~kept[part][use]] = -np.inf
+        greatest = np.maximum(greatest, deviation.max(axis=(0, 1)))
+    return greatest

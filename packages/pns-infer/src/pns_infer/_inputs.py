@@ -1,0 +1,151 @@
+"""What callers hand in: draws or terms, checked at the door."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pns_bounds as pb
+
+from pns_infer._critical import Side, make_side
+from pns_infer._estimands import Estimand
+
+Array = Any  # NumPy or JAX
+Draws = pb.Atoms | pb.BoundTerms
+Target = Literal["set", "parameter"]
+Which = Literal["both", "lower", "upper"]
+Selection = Literal["adaptive", "none"]
+
+
+def is_traced(*arrays: Any) -> bool:
+    """Whether JAX is tracing, so that values are not known."""
+    return any(isinstance(array, jax.core.Tracer) for array in arrays)
+
+
+def check_alpha(alpha: float) -> None:
+    """Raises unless 0 < alpha < 1."""
+    if not 0 < alpha < 1:
+        raise ValueError(
+            f"alpha must lie in (0, 1), got {alpha}; 0.05 asks for 95% coverage."
+        )
+
+
+def check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raises unless a keyword has one of its allowed values."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}.")
+
+
+def term_blocks(
+    draws: Draws | Iterable[Draws],
+    estimand: Estimand,
+    points_per_chunk: int,
+    centre: Draws | None = None,
+) -> Iterator[tuple[Side, Side]]:
+    """Cuts draws into blocks of points, each as a pair of sides (lower negated).
+
+    Args:
+      draws: Atoms or BoundTerms [num_draws, num_points], or an iterable of those for one
+        block of points after another.
+      estimand: gives the terms of atoms.
+      points_per_chunk: how many points to hold as terms at a time.
+      centre: Atoms or BoundTerms [num_points]; only for draws that are no iterable.
+    """
+    if isinstance(draws, (pb.Atoms, pb.BoundTerms)):
+        blocks: Iterable = _cut(draws, centre, points_per_chunk)
+    else:
+        if centre is not None:
+            raise ValueError("centre needs draws in one piece, not an iterable.")
+        blocks = itertools.chain.from_iterable(
+            _cut(_checked_draws(block), None, points_per_chunk) for block in draws
+        )
+    found = False
+    for block, middle in blocks:
+        found = True
+        yield _sides(block, middle, estimand)
+    if not found:
+        raise ValueError("there are no draws: the iterable of blocks is empty.")
+
+
+def _cut(draws, centre, size):
+    draws = _checked_draws(draws)
+    num_points = draws[0].shape[1]
+    if centre is not None:
+        centre = _checked_centre(draws, centre)
+    if is_traced(*draws):
+        size = max(num_points, 1)
+    for start in range(0, max(num_points, 1), size):
+        part = slice(start, start + size)
+        middle = None
+        if centre is not None:
+            middle = type(centre)(*(leaf[part] for leaf in centre))
+        yield type(draws)(*(leaf[:, part] for leaf in draws)), middle
+
+
+def _checked_draws(draws: Draws) -> Draws:
+    if not isinstance(draws, (pb.Atoms, pb.BoundTerms)):
+        raise TypeError(
+            f"draws must be pns_bounds.Atoms or BoundTerms, got {type(draws).__name__}."
+        )
+    leaves = [leaf if hasattr(leaf, "shape") else np.asarray(leaf) for leaf in draws]
+    trailing = [(2, 2), (2,)] if isinstance(draws, pb.Atoms) else [None, None]
+    leading = []
+    for name, leaf, shape in zip(draws._fields, leaves, trailing, strict=True):
+        rank = 1 if shape is None else len(shape)
+        if leaf.ndim != 2 + rank or (shape and leaf.shape[2:] != shape):
+            expected = ", ".join(map(str, shape or ("num_terms",)))
+            raise ValueError(
+                f"draws of {name} must have shape [num_draws, num_points, {expected}], "
+                f"got {list(leaf.shape)}."
+            )
+        leading.append(leaf.shape[:2])
+    if leading[0] != leading[1]:
+        raise ValueError(
+            f"{draws._fields[0]} and {draws._fields[1]} must have the same draws and "
+            f"points, got {list(leading[0])} and {list(leading[1])}."
+        )
+    if leading[0][0] < 2:
+        raise ValueError(f"a spread needs 2 draws or more, got {leading[0][0]}.")
+    return type(draws)(*leaves)
+
+
+def _checked_centre(draws: Draws, centre: Draws) -> Draws:
+    if type(centre) is not type(draws):
+        raise TypeError(
+            f"centre must be {type(draws).__name__} as the draws are, got "
+            f"{type(centre).__name__}."
+        )
+    for name, leaf, other in zip(draws._fields, centre, draws, strict=True):
+        if np.shape(leaf) != other.shape[1:]:
+            raise ValueError(
+                f"{name} of centre must have shape {list(other.shape[1:])}, as one "
+                f"draw, got {list(np.shape(leaf))}."
+            )
+    return type(centre)(
+        *(leaf if hasattr(leaf, "shape") else np.asarray(leaf) for leaf in centre)
+    )
+
+
+def _sides(draws: Draws, centre: Draws | None, estimand: Estimand) -> tuple[Side, Side]:
+    terms = estimand.terms(draws) if isinstance(draws, pb.Atoms) else draws
+    middle = estimand.terms(centre) if isinstance(centre, pb.Atoms) else centre
+    sides = []
+    for sign, values, at in (
+        (-1, terms.lower, None if middle is None else middle.lower),
+        (1, terms.upper, None if middle is None else middle.upper),
+    ):
+        xp = values.__array_namespace__()
+        if not xp.isdtype(values.dtype, "real floating"):
+            values = values.astype(float)
+        if not is_traced(values) and not xp.all(xp.isfinite(values)):
+            bad = np.flatnonzero(~np.isfinite(np.asarray(values)).all(axis=(0, 2)))
+            raise ValueError(
+                f"draws must be finite; of this block, {len(bad)} points have draws "
+                f"that are not, the first at place {bad[0]}."
+            )
+        values = xp.moveaxis(sign * values, 0, -1)  # [points, terms, draws]
+        if xp is np:
+            values = np.ascontiguousarray(values)
+        sides.append(make_side(values, None if at is None else sign * xp.asarray(at)))
+    return sides[0], sides[1]

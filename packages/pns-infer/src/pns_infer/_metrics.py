@@ -1,0 +1,106 @@
+"""How good intervals are when the truth is known (app:metrics)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from scipy import special
+
+from pns_infer._inputs import check_alpha
+
+
+class Scores(NamedTuple):
+    """Means over the points of one replicate.
+
+    Attributes:
+      valid: share of points whose estimated atoms are compatible; NaN if not given.
+      point_coverage: share of intervals that contain the true value.
+      set_coverage: share that contain the identified set.
+      width: mean width; an empty interval has width 0.
+      score: Winkler interval score of the true value; less is better.
+      oracle_width: mean width of the identified set, below which no interval can fall
+        that covers it.
+      empty: share of intervals whose ends cross.
+    """
+
+    valid: float
+    point_coverage: float
+    set_coverage: float
+    width: float
+    score: float
+    oracle_width: float
+    empty: float
+
+
+class Summary(NamedTuple):
+    """A mean over replicates with its 95% Monte Carlo interval; NaN for one replicate."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+def score_intervals(
+    interval: Any,
+    value: Any,
+    truth: pb.Interval,
+    alpha: float = 0.05,
+    atoms: pb.Atoms | None = None,
+) -> Scores:
+    """Scores the intervals of one replicate.
+
+    Args:
+      interval: anything with `lower` and `upper` [num_points], such as
+        CorrectedIntervals, Band or pns_bounds.Interval.
+      value: [num_points] true values of the estimand.
+      truth: the identified sets.
+      alpha: of the interval score.
+      atoms: [num_points] estimated atoms, to judge their validity.
+    """
+    check_alpha(alpha)
+    lower, upper, value, low, high = (
+        np.asarray(part, float)
+        for part in (interval.lower, interval.upper, value, truth.lower, truth.upper)
+    )
+    shapes = {part.shape for part in (lower, upper, value, low, high)}
+    if len(shapes) != 1 or len(lower.shape) != 1 or not len(lower):
+        raise ValueError(
+            f"ends, value and truth must all have shape [num_points], got {shapes}."
+        )
+    if not all(np.all(np.isfinite(part)) for part in (lower, upper, value, low, high)):
+        raise ValueError("ends, value and truth must be finite to be scored.")
+    miss = np.maximum(lower - value, 0) + np.maximum(value - upper, 0)
+    valid = np.nan
+    if atoms is not None:
+        valid = float(np.mean(pb.is_compatible(atoms)))
+    return Scores(
+        valid=valid,
+        point_coverage=float(np.mean((lower <= value) & (value <= upper))),
+        set_coverage=float(np.mean((lower <= low) & (high <= upper))),
+        width=float(np.mean(np.maximum(upper - lower, 0))),
+        score=float(np.mean(upper - lower + 2 / alpha * miss)),
+        oracle_width=float(np.mean(high - low)),
+        empty=float(np.mean(lower > upper)),
+    )
+
+
+def summarize_scores(replicates: Sequence[Scores]) -> dict[str, Summary]:
+    """Averages scores over replicates, each with a 95% Monte Carlo interval.
+
+    The interval is Student's; it speaks of the mean over replicates, whose points share
+    one fit and are not independent.
+    """
+    if not replicates:
+        raise ValueError("there are no replicates to summarize.")
+    table = np.array(replicates, float)
+    count = len(table)
+    mean = table.mean(axis=0)
+    margin = np.full_like(mean, np.nan)
+    if count > 1:
+        error = table.std(axis=0, ddof=1) / np.sqrt(count)
+        margin = special.stdtrit(count - 1, 0.975) * error
+    return {
+        name: Summary(float(m), float(m - w), float(m + w))
+        for name, m, w in zip(Scores._fields, mean, margin, strict=True)
+    }

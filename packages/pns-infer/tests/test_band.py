@@ -1,0 +1,120 @@
+"""Bands: containment, coverage of the whole function, thresholds, heterogeneity."""
+
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+from test_intervals import draw_atoms
+
+
+def test_a_band_contains_the_pointwise_intervals():
+    draws = draw_atoms(2000, 40)
+    for statistic in ("absolute", "one_sided"):
+        band = pi.uniform_band(draws, statistic=statistic)
+        points = pi.intervals_from_draws(draws, selection="none")
+        assert np.all(band.lower <= points.lower)
+        assert np.all(band.upper >= points.upper)
+        assert band.kappa_lower > points.kappa_lower.max()
+    assert band.kappa_lower != band.kappa_upper
+    absolute = pi.uniform_band(draws)
+    assert absolute.kappa_lower == absolute.kappa_upper
+    assert np.all(absolute.lower <= band.lower)
+
+
+def test_kappa_is_the_quantile_of_the_supremum():
+    draws = draw_atoms(999, 6)
+    terms = pi.PNS.terms(draws)
+    standard = [(v - v.mean(0)) / v.std(0, ddof=1) for v in terms]
+    greatest = np.sort(np.abs(np.concatenate(standard, axis=2)).max(axis=(1, 2)))
+    band = pi.uniform_band(draws, 0.1)
+    np.testing.assert_allclose(band.kappa_lower, greatest[899])
+    lower = np.sort(standard[0].max(axis=(1, 2)))
+    upper = np.sort(-standard[1].min(axis=(1, 2)))
+    band = pi.uniform_band(draws, 0.1, statistic="one_sided", points_per_chunk=4)
+    np.testing.assert_allclose(band.kappa_lower, lower[949])
+    np.testing.assert_allclose(band.kappa_upper, upper[949])
+    one = pi.uniform_band(draws, 0.1, statistic="one_sided", side="lower")
+    np.testing.assert_allclose(one.kappa_lower, lower[899])
+    assert np.all(one.upper == 1)
+
+
+def simulated_bands(num_replicates, alpha, options):
+    """Ten points with correlated errors; returns how often all sets are covered."""
+    rng = np.random.default_rng(0)
+    num = 10
+    low = np.linspace(0.1, 0.3, num)[:, None] + np.array([0.0, -0.01])
+    high = np.linspace(0.5, 0.8, num)[:, None] + np.array([0.0, 0.02])
+    shared = rng.standard_normal((1000, 1, 1)) * 0.02
+    noise = [shared + 0.02 * rng.standard_normal((1000, num, 2)) for _ in range(2)]
+    covered = []
+    for _ in range(num_replicates):
+        common = 0.02 * rng.standard_normal()
+        errors = [common + 0.02 * rng.standard_normal((num, 2)) for _ in range(2)]
+        middle = pb.BoundTerms(low + errors[0], high + errors[1])
+        draws = pb.BoundTerms(middle.lower + noise[0], middle.upper + noise[1])
+        band = pi.uniform_band(draws, alpha, centre=middle, **options)
+        covered.append(
+            np.all(band.lower <= low.max(1)) and np.all(band.upper >= high.min(1))
+        )
+    return np.mean(covered)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"statistic": "one_sided"}, {"statistic": "one_sided", "side": "lower"}],
+)
+def test_a_band_covers_the_whole_function_as_often_as_asked(options):
+    """400 replicates at 80%: Monte Carlo error 0.02. One-sided bands are near exact."""
+    coverage = simulated_bands(400, 0.2, options)
+    assert coverage > 0.8 - 3 * 0.02
+    if options:
+        assert coverage < 0.8 + 0.1  # one term in two matters little
+
+
+def test_threshold_sets_follow_the_band():
+    lower, upper = np.array([0.6, 0.1, 0.2, 0.7]), np.array([0.9, 0.3, 0.8, 0.6])
+    band = pi.Band(lower, upper, 2.0, 2.0, lower > upper)
+    found = pi.threshold_set(band, 0.5)
+    assert found.above.tolist() == [True, False, False, False]
+    assert found.below.tolist() == [False, True, False, False]
+    assert found.undecided.tolist() == [False, False, True, True]
+    with pytest.raises(TypeError, match="pointwise intervals do not hold"):
+        pi.threshold_set(pb.Interval(lower, upper), 0.5)
+    with pytest.raises(ValueError, match="threshold must be finite"):
+        pi.threshold_set(band, np.nan)
+
+
+def heterogeneity_draws(rng, centre, noise):
+    errors = 0.05 * rng.standard_normal((2, len(centre), 1))
+    middle = pb.BoundTerms(centre[:, None] + errors[0], centre[:, None] + errors[1])
+    return pb.BoundTerms(middle.lower + noise[0], middle.upper + noise[1])
+
+
+def test_heterogeneity_is_found_where_it_is_and_seldom_elsewhere():
+    """Point-identified at 20 points; 300 replicates at the 10% level: error 0.017."""
+    rng = np.random.default_rng(1)
+    noise = 0.05 * rng.standard_normal((2, 500, 20, 1))
+    flat = [
+        pi.heterogeneity_test(heterogeneity_draws(rng, np.full(20, 0.5), noise)).p_value
+        for _ in range(300)
+    ]
+    assert np.mean(np.array(flat) <= 0.1) < 0.1 + 3 * 0.017
+    steep = pi.heterogeneity_test(
+        heterogeneity_draws(rng, np.linspace(0.2, 0.8, 20), noise)
+    )
+    assert steep.p_value < 0.01 and steep.statistic > 3
+    assert steep.highest >= 15 and steep.lowest <= 4
+    wide = draw_atoms(300, 5, spread=2.0)
+    same = pb.Atoms(*(np.repeat(part[:, :1], 5, axis=1) for part in wide))
+    result = pi.heterogeneity_test(same)
+    assert result.p_value == 1 and result.statistic == 0
+
+
+def test_options_that_make_no_sense_are_told():
+    draws = draw_atoms(100, 3)
+    with pytest.raises(ValueError, match="needs statistic='one_sided'"):
+        pi.uniform_band(draws, side="lower")
+    with pytest.raises(ValueError, match="statistic must be one of"):
+        pi.uniform_band(draws, statistic="max")
+    with pytest.raises(ValueError, match="too few"):
+        pi.uniform_band(draws, 0.001)

@@ -1,0 +1,148 @@
+"""The compatibility test: size at the boundary, power away from it, real data."""
+
+import csv
+import gzip
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+
+KEY = jax.random.key(0)
+
+
+def draw_tables(rng, atoms, people, assigned):
+    """Draws a table of each kind for every stratum."""
+    observational = np.stack(
+        [rng.multinomial(people, joint.ravel()).reshape(2, 2) for joint in atoms.joint]
+    )
+    ones = rng.binomial(assigned, atoms.mu)
+    return observational, np.stack([assigned - ones, ones], axis=-1)
+
+
+def boundary(num_strata):
+    """Every stratum fulfils p11 = mu1 exactly; the other constraints have slack."""
+    joint = np.array([[0.3, 0.2], [0.2, 0.3]])
+    return pb.Atoms(
+        np.tile(joint, (num_strata, 1, 1)), np.tile([0.5, 0.3], (num_strata, 1))
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_strata", "people", "assigned"),
+    [(1, 200, 100), (5, 2000, 500), (100, 60, 30), (20, 30, 400)],
+)
+def test_the_size_at_the_boundary_is_at_most_alpha(num_strata, people, assigned):
+    """400 replicates at 10%: Monte Carlo error 0.015."""
+    rng = np.random.default_rng(0)
+    atoms = boundary(num_strata)
+    rejections = [
+        pi.compatibility_test(
+            KEY, *draw_tables(rng, atoms, people, assigned), num_draws=1000
+        ).p_value
+        <= 0.1
+        for _ in range(400)
+    ]
+    assert np.mean(rejections) < 0.1 + 3 * 0.015
+
+
+def test_power_grows_to_one_and_the_guilty_inequality_is_named():
+    rng = np.random.default_rng(1)
+    atoms = boundary(8)
+    atoms.mu[3] = [0.5, 0.2]  # mu1 falls below p11 = 0.3 in one stratum of eight
+    found = {}
+    for people in (100, 400, 3000):
+        results = [
+            pi.compatibility_test(
+                KEY, *draw_tables(rng, atoms, people, people), num_draws=1000
+            )
+            for _ in range(30)
+        ]
+        found[people] = np.mean([r.p_value < 0.05 for r in results])
+    assert found[100] < found[400] <= found[3000] == 1
+    last = results[-1]
+    assert last.stratum == 3 and last.constraint == "p11 <= mu1"
+    assert last.rejected[3].tolist() == [True, False, False, False]
+    assert last.rejected.sum() == 1
+
+
+def test_slack_does_not_cost_power():
+    """99 strata far inside their constraints: they are not selected."""
+    rng = np.random.default_rng(2)
+    one = boundary(1)
+    one.mu[0] = [0.5, 0.24]
+    many = boundary(100)
+    many.mu[:, 1] = 0.55
+    many.mu[0] = one.mu[0]
+    p = {}
+    for name, atoms in (("one", one), ("many", many)):
+        tables = draw_tables(rng, atoms, 30_000, 8000)
+        tables[0][0], tables[1][0] = [[900, 600], [600, 900]], [[400, 400], [608, 192]]
+        p[name] = pi.compatibility_test(KEY, *tables, num_draws=20_000).p_value
+    assert p["one"] < 0.01
+    assert p["many"] < 3 * p["one"]
+
+
+def test_the_estimates_are_those_of_smoothed_counts():
+    observational, experimental = [[[9, 21], [51, 19]]], [[[79, 21], [51, 49]]]
+    made = pi.compatibility_test(KEY, observational, experimental, num_draws=200)
+    atoms = pb.atoms_from_counts(
+        np.array(observational) + 1, np.array(experimental) + 1
+    )
+    np.testing.assert_allclose(made.slack, pb.compatibility_slack(atoms))
+    p11, mu1 = atoms.joint[0, 1, 1], atoms.mu[0, 1]
+    variance = p11 * (1 - p11) / 104 + mu1 * (1 - mu1) / 102
+    np.testing.assert_allclose(made.standard_error[0, 0], np.sqrt(variance))
+    np.testing.assert_allclose(
+        made.statistic, -np.min(made.slack / made.standard_error)
+    )
+
+
+def test_strata_without_people_are_told():
+    with pytest.raises(ValueError, match="one person in each arm"):
+        pi.compatibility_test(KEY, [[[1, 1], [1, 1]]], [[[0, 0], [1, 1]]])
+    with pytest.raises(ValueError, match="one observational person"):
+        pi.compatibility_test(KEY, [[[0, 0], [0, 0]]], [[[1, 1], [1, 1]]])
+    with pytest.raises(ValueError, match="add a leading axis"):
+        pi.compatibility_test(KEY, [[1, 1], [1, 1]], [[1, 1], [1, 1]])
+    with pytest.raises(ValueError, match="alpha"):
+        pi.compatibility_test(KEY, [[[1, 1], [1, 1]]], [[[1, 1], [1, 1]]], alpha=0)
+
+
+def find_data():
+    beside = [parent / "shared" / "data" for parent in Path(__file__).resolve().parents]
+    given = os.environ.get("PNS_DATA")
+    for folder in [Path(given)] if given else beside:
+        if (folder / "lalonde").is_dir():
+            return folder / "lalonde"
+    return None
+
+
+def read_lalonde(name):
+    """Reads treat and whether somebody earned anything in 1978."""
+    path = find_data() / name
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    treat = np.array([float(row["treat"]) for row in rows]).astype(int)
+    return treat, np.array([float(row["re78"]) > 0 for row in rows]).astype(int)
+
+
+def cross(x, y):
+    return np.bincount(2 * x + y, minlength=4).reshape(1, 2, 2)
+
+
+@pytest.mark.skipif(find_data() is None, reason="set PNS_DATA to the public data")
+def test_lalonde_nsw_with_cps_is_a_known_contradiction():
+    """CPS people chose no training and mostly work; NSW controls mostly would not."""
+    treat, earns = read_lalonde("nsw.csv")
+    cps_treat, cps_earns = read_lalonde("cps_controls.csv.gz")
+    chosen = treat == 1
+    observational = cross(cps_treat, cps_earns) + cross(treat[chosen], earns[chosen])
+    result = pi.compatibility_test(KEY, observational, cross(treat, earns))
+    assert result.p_value < 0.001
+    assert result.constraint == "p01 <= mu0"
+    assert result.rejected[0].tolist() == [False, False, True, False]

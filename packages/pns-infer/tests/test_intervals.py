@@ -1,0 +1,343 @@
+"""Intervals from draws: Algorithm 1 by a plain loop, chunks, shapes, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+from pns_infer import _estimands
+from scipy import stats
+
+
+def draw_atoms(num_draws=400, num_points=7, seed=0, spread=0.3, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    raw = rng.standard_normal((num_points, 6)) + spread * rng.standard_normal(
+        (num_draws, num_points, 6)
+    )
+    cells = np.exp(raw[..., :4])
+    joint = (cells / cells.sum(-1, keepdims=True)).astype(dtype)
+    joint = joint.reshape(num_draws, num_points, 2, 2)
+    return pb.Atoms(joint, pb.anchor(joint, raw[..., 4:].astype(dtype)))
+
+
+def algorithm_1(draws, alpha):
+    """alg:pns_bounds with the appendix's sign, the floor 0, and one loop per point."""
+    terms = pb.bound_terms(draws)
+    ends = []
+    num_draws = len(draws.mu)
+    place = int(np.ceil((num_draws + 1) * (1 - alpha / 2) - 1e-9)) - 1
+    for point in range(draws.mu.shape[1]):
+        lower, upper = terms.lower[:, point, 1:], terms.upper[:, point]
+        kappas = []
+        for sign, values in ((1, lower), (-1, upper)):
+            z = sign * (values - values.mean(0)) / values.std(0, ddof=1)
+            kappas.append(np.sort(z.max(1))[place])
+        low = np.max(lower.mean(0) - kappas[0] * lower.std(0, ddof=1))
+        high = np.min(upper.mean(0) + kappas[1] * upper.std(0, ddof=1))
+        ends.append((max(low, 0), min(high, 1), *kappas))
+    return np.array(ends).T
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_without_selection_it_is_algorithm_1(alpha):
+    draws = draw_atoms()
+    made = pi.intervals_from_draws(draws, alpha, selection="none")
+    lower, upper, kappa_lower, kappa_upper = algorithm_1(draws, alpha)
+    np.testing.assert_allclose(made.lower, lower, atol=1e-12)
+    np.testing.assert_allclose(made.upper, upper, atol=1e-12)
+    np.testing.assert_allclose(made.kappa_lower, kappa_lower)
+    np.testing.assert_allclose(made.kappa_upper, kappa_upper)
+    # Four lower terms with the constant 0 are three terms and a floor.
+    same = pi.intervals_from_draws(pb.bound_terms(draws), alpha, selection="none")
+    np.testing.assert_allclose(same.lower, made.lower, atol=1e-15)
+    np.testing.assert_allclose(same.kappa_lower, made.kappa_lower)
+
+
+def test_the_sign_of_the_upper_side_matters_for_skewed_draws():
+    """An upper term whose draws have a long right tail can be far too high, not low."""
+    rng = np.random.default_rng(0)
+    skewed = 0.5 + 0.05 * (rng.exponential(size=(5000, 1, 1)) - 1)
+    made = pi.intervals_from_draws(
+        pb.BoundTerms(np.zeros_like(skewed), skewed), selection="none"
+    )
+    # Exp(1) - 1 is never below -1: kappa is near 1, not the 2.7 of the other tail.
+    np.testing.assert_allclose(made.kappa_upper, 1, atol=0.05)
+
+
+def test_selection_narrows_and_never_widens():
+    draws = draw_atoms(2000, 60, spread=0.1)
+    none = pi.intervals_from_draws(draws, selection="none")
+    adaptive = pi.intervals_from_draws(draws, num_rows=10_000)
+    assert np.all(adaptive.kappa_lower <= none.kappa_lower + 1e-12)
+    assert np.all(adaptive.lower >= none.lower - 1e-12)
+    assert np.all(adaptive.upper <= none.upper + 1e-12)
+    assert np.mean(adaptive.upper < none.upper - 1e-6) > 0.2
+
+
+def test_intervals_contain_their_estimates_and_name_the_binding_term():
+    draws = draw_atoms(2000, 60)
+    made = pi.intervals_from_draws(draws, num_rows=10_000)
+    assert np.all(made.lower <= made.estimate_lower)
+    assert np.all(made.estimate_upper <= made.upper)
+    assert np.all((made.lower >= 0) & (made.upper <= 1))
+    terms = _estimands.PNS.terms(draws)
+    spread = terms.upper.std(0, ddof=1)
+    ends = terms.upper.mean(0) + made.kappa_upper[:, None] * spread
+    rows = np.flatnonzero(made.term_upper >= 0)
+    assert len(rows) > 50
+    np.testing.assert_allclose(ends[rows, made.term_upper[rows]], made.upper[rows])
+    floors = made.term_lower == -1
+    assert 0 < floors.sum() < 60 and np.all(made.lower[floors] == 0)
+    assert np.all(made.lower[~floors] > 0)
+
+
+def test_one_sided_ends_spend_all_of_alpha_on_their_side():
+    draws = draw_atoms(2000, 20)
+    lower = pi.intervals_from_draws(draws, 0.025, num_rows=500, side="lower")
+    upper = pi.intervals_from_draws(draws, 0.025, num_rows=500, side="upper")
+    both = pi.intervals_from_draws(draws, 0.05, num_rows=500)
+    np.testing.assert_array_equal(lower.lower, both.lower)
+    np.testing.assert_array_equal(upper.upper, both.upper)
+    assert np.all(lower.upper == 1) and np.all(upper.lower == 0)
+    assert np.all(lower.term_upper == -1) and np.all(upper.term_lower == -1)
+
+
+def test_harm_is_pns_with_the_arms_exchanged():
+    draws = draw_atoms()
+    harm = pi.intervals_from_draws(draws, num_rows=500, estimand=pi.HARM)
+    other = pi.intervals_from_draws(pb.exchange_arms(draws), num_rows=500)
+    for one, two in zip(harm, other, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("estimand", "bounds"),
+    [
+        (pi.PNS, pb.pns_bounds),
+        (pi.HARM, pb.harm_bounds),
+        (pi.PN, pb.pn_bounds),
+        (pi.PS, pb.ps_bounds),
+    ],
+)
+def test_terms_of_every_estimand_give_its_sharp_bounds(estimand, bounds):
+    atoms = pb.Atoms(*(part[0] for part in draw_atoms(1, 500, spread=1.0)))
+    terms = estimand.terms(atoms)
+    lower = np.maximum(terms.lower.max(-1), estimand.floor)
+    upper = np.minimum(terms.upper.min(-1), estimand.ceiling)
+    expected = bounds(atoms)
+    np.testing.assert_allclose(lower, expected.lower, atol=1e-12)
+    np.testing.assert_allclose(upper, expected.upper, atol=1e-12)
+
+
+def test_a_linear_estimand_is_given_by_its_matrix():
+    draws = draw_atoms()
+    matrix, offset = pb.TERM_MATRIX, pb.TERM_OFFSET
+    linear = pi.linear_estimand(
+        "pns", (matrix[:3], offset[:3]), (matrix[3:], offset[3:]), 0.0, 1.0
+    )
+    one = pi.intervals_from_draws(draws, num_rows=500, estimand=linear)
+    two = pi.intervals_from_draws(draws, num_rows=500)
+    np.testing.assert_allclose(one.lower, two.lower, atol=1e-12)
+    np.testing.assert_allclose(one.upper, two.upper, atol=1e-12)
+    effect = pi.linear_estimand(
+        "effect", ([[1, -1, 0, 0, 0, 0]], [0]), ([[1, -1, 0, 0, 0, 0]], [0])
+    )
+    made = pi.intervals_from_draws(draws, num_rows=500, estimand=effect)
+    difference = draws.mu[..., 1] - draws.mu[..., 0]
+    assert np.all(made.lower < difference.mean(0))
+    assert np.all(made.upper > difference.mean(0))
+    with pytest.raises(ValueError, match=r"matrix \[num_terms, 6\]"):
+        pi.linear_estimand("bad", ([[1, -1]], [0]), ([[1, -1]], [0]))
+
+
+def test_chunks_blocks_and_namespaces_do_not_change_the_answer():
+    draws = draw_atoms(300, 23)
+    whole = pi.intervals_from_draws(draws, num_rows=500)
+    chunked = pi.intervals_from_draws(draws, num_rows=500, points_per_chunk=5)
+    blocks = (
+        pb.Atoms(draws.joint[:, i : i + 4], draws.mu[:, i : i + 4])
+        for i in range(0, 23, 4)
+    )
+    streamed = pi.intervals_from_draws(blocks, num_rows=500)
+    for one, two, three in zip(whole, chunked, streamed, strict=True):
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(one, three)
+    single = pb.Atoms(*(jnp.asarray(part, jnp.float32) for part in draws))
+    for options in ({}, {"target": "parameter"}, {"selection": "none"}):
+
+        def correct(draws, options=options):
+            return pi.intervals_from_draws(draws, num_rows=500, **options)
+
+        host = correct(draws)
+        traced = jax.jit(correct)(single)
+        assert traced.lower.dtype == jnp.float32
+        np.testing.assert_allclose(traced.lower, host.lower, atol=2e-4)
+        np.testing.assert_allclose(traced.upper, host.upper, atol=2e-4)
+        np.testing.assert_array_equal(traced.is_empty, host.is_empty)
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), single)
+    both = jax.vmap(lambda d: pi.intervals_from_draws(d, num_rows=500))(stacked)
+    np.testing.assert_allclose(both.lower[1], whole.lower, atol=2e-4)
+
+
+def test_precision_is_kept():
+    for dtype in (np.float32, np.float64):
+        made = pi.intervals_from_draws(draw_atoms(dtype=dtype), num_rows=500)
+        assert made.lower.dtype == made.upper.dtype == dtype
+    with jax.enable_x64(True):
+        wide = pb.Atoms(*(jnp.asarray(part) for part in draw_atoms()))
+        assert pi.intervals_from_draws(wide, num_rows=500).lower.dtype == jnp.float64
+
+
+def test_ends_that_cross_are_flagged_and_not_swapped():
+    rng = np.random.default_rng(0)
+    noise = 0.01 * rng.standard_normal((500, 1, 1))
+    made = pi.intervals_from_draws(
+        pb.BoundTerms(0.7 + noise, 0.3 + noise), selection="none"
+    )
+    assert made.is_empty.all() and made.lower > 0.6 and made.upper < 0.4
+
+
+def test_known_terms_are_applied_without_correction():
+    rng = np.random.default_rng(0)
+    upper = np.concatenate(
+        [0.6 + 0.1 * rng.standard_normal((500, 3, 1)), np.full((500, 3, 1), 0.55)],
+        axis=-1,
+    )
+    lower = np.full((500, 3, 1), 0.1)
+    made = pi.intervals_from_draws(pb.BoundTerms(lower, upper), num_rows=500)
+    np.testing.assert_allclose(made.lower, 0.1)
+    np.testing.assert_allclose(made.upper, 0.55)
+    assert np.all(made.kappa_lower == 0)
+
+
+def test_the_winners_curse_and_its_cure():
+    """Three lower terms, two of them near-ties (fig:bias_illustration).
+
+    The bias of the plug-in maximum has a closed form for two normal terms; a third far
+    below adds nothing. 20,000 estimates: error of the mean 0.0003, of a share 0.0016.
+    """
+    truth, error = np.array([0.30, 0.28, 0.05]), 0.05
+    rng = np.random.default_rng(4)
+    estimates = truth + error * rng.standard_normal((20_000, 3))
+    plug_in = estimates.max(axis=1)
+    a = error * np.sqrt(2)
+    d = truth[0] - truth[1]
+    predicted = d * stats.norm.cdf(d / a) + a * stats.norm.pdf(d / a) - d
+    bias = plug_in.mean() - truth.max()
+    assert bias > 0
+    np.testing.assert_allclose(bias, predicted, atol=4 * 0.0004)
+    covariance = np.broadcast_to(error**2 * np.eye(3), (20_000, 3, 3))
+    made = pi.intervals_from_estimates(
+        jax.random.key(0),
+        pb.BoundTerms(estimates, np.zeros((20_000, 0))),
+        covariance,
+        num_rows=1000,
+        side="lower",
+        num_draws=2000,
+    )
+    below = np.mean(made.lower <= truth.max())
+    assert 0.95 - 4 * 0.0016 - 0.005 < below < 0.985
+    assert np.mean(made.estimate_lower <= truth.max()) > 0.5 - 4 * 0.0035
+    assert np.mean(plug_in <= truth.max()) < 0.4
+
+
+def test_estimates_and_covariance_agree_with_gaussian_draws():
+    rng = np.random.default_rng(5)
+    root = 0.05 * rng.standard_normal((3, 5, 5))
+    covariance = root @ np.swapaxes(root, 1, 2)
+    terms = pb.BoundTerms(
+        0.2 + 0.1 * rng.random((3, 2)), 0.5 + 0.1 * rng.random((3, 3))
+    )
+    made = pi.intervals_from_estimates(
+        jax.random.key(1), terms, covariance, num_rows=400, num_draws=40_000
+    )
+    middle = np.concatenate(terms, axis=1)
+    noise = np.einsum("pij,dpj->dpi", root, rng.standard_normal((40_000, 3, 5)))
+    drawn = middle + noise
+    other = pi.intervals_from_draws(
+        pb.BoundTerms(drawn[..., :2], drawn[..., 2:]), num_rows=400, centre=terms
+    )
+    np.testing.assert_allclose(made.lower, other.lower, atol=0.004)
+    np.testing.assert_allclose(made.upper, other.upper, atol=0.004)
+
+
+def test_frequencies_have_the_covariance_of_simulated_tables():
+    """20,000 tables: a standard deviation is known to 0.5%, a correlation to 0.007."""
+    rng = np.random.default_rng(6)
+    joint = np.array([0.1, 0.2, 0.3, 0.4])
+    observational = rng.multinomial(300, joint, 20_000).reshape(-1, 2, 2)
+    treated = rng.binomial(80, 0.7, 20_000)
+    control = rng.binomial(50, 0.4, 20_000)
+    experimental = np.stack(
+        [np.stack([50 - control, control], -1), np.stack([80 - treated, treated], -1)],
+        1,
+    )
+    atoms = pb.atoms_from_counts(observational, experimental)
+    simulated = np.cov(_estimands.eta_from_atoms(atoms).T)
+    expected = pi.frequency_covariance([[[30, 60], [90, 120]]], [[[30, 20], [24, 56]]])[
+        0
+    ]
+    scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+    np.testing.assert_allclose(simulated / scale, expected / scale, atol=0.03)
+    point = pb.atoms_from_counts([[[30, 60], [90, 120]]], [[[30, 20], [24, 56]]])
+    for estimand in (pi.PNS, pi.PN):
+        _, covariance = pi.term_covariance(point, expected[None], estimand)
+        drawn = np.concatenate(estimand.terms(atoms), axis=-1)
+        errors = np.sqrt(np.diagonal(covariance[0]))
+        np.testing.assert_allclose(drawn.std(0) / errors, 1, atol=0.04)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0.0}, r"alpha must lie in \(0, 1\)"),
+        ({"alpha": 1.0}, r"alpha must lie in \(0, 1\)"),
+        ({"alpha": float("nan")}, r"alpha must lie in \(0, 1\)"),
+        ({"target": "point"}, "target must be one of"),
+        ({"side": "left"}, "side must be one of"),
+        ({"selection": "all"}, "selection must be one of"),
+        ({"num_rows": None}, "need num_rows"),
+        ({"num_rows": 1}, "num_rows must be at least 2"),
+    ],
+)
+def test_options_that_make_no_sense_are_told(options, message):
+    with pytest.raises(ValueError, match=message):
+        pi.intervals_from_draws(draw_atoms(), **{"num_rows": 500, **options})
+
+
+def test_draws_that_make_no_sense_are_told():
+    draws = draw_atoms()
+    with pytest.raises(ValueError, match="mu must have shape"):
+        pi.intervals_from_draws(pb.Atoms(draws.joint, draws.mu[0]), num_rows=9)
+    with pytest.raises(ValueError, match="same draws and points"):
+        pi.intervals_from_draws(pb.Atoms(draws.joint[1:], draws.mu), num_rows=9)
+    with pytest.raises(TypeError, match="Atoms or BoundTerms"):
+        pi.intervals_from_draws([draws.mu], num_rows=9)
+    with pytest.raises(ValueError, match="no draws"):
+        pi.intervals_from_draws(iter([]), num_rows=9)
+    with pytest.raises(ValueError, match="2 draws or more"):
+        pi.intervals_from_draws(
+            pb.Atoms(draws.joint[:1], draws.mu[:1]), selection="none"
+        )
+    terms = pb.bound_terms(draws)
+    terms.upper[3, 5, 1] = np.nan
+    with pytest.raises(ValueError, match="1 points have draws.* at place 5"):
+        pi.intervals_from_draws(terms, num_rows=9)
+    middle = pb.Atoms(draws.joint[0], draws.mu[0])
+    with pytest.raises(TypeError, match="centre must be BoundTerms"):
+        pi.intervals_from_draws(pb.bound_terms(draws), num_rows=9, centre=middle)
+    with pytest.raises(ValueError, match="of centre must have shape"):
+        pi.intervals_from_draws(draws, num_rows=9, centre=draws)
+
+
+def test_covariances_that_make_no_sense_are_told():
+    terms = pb.BoundTerms(np.zeros((2, 1)), np.ones((2, 1)))
+    key = jax.random.key(0)
+    with pytest.raises(ValueError, match="covariance must have shape"):
+        pi.intervals_from_estimates(key, terms, np.eye(2), num_rows=9)
+    bad = np.broadcast_to([[1.0, 2.0], [2.0, 1.0]], (2, 2, 2))
+    with pytest.raises(ValueError, match="negative eigenvalues"):
+        pi.intervals_from_estimates(key, terms, bad, num_rows=9)
+    with pytest.raises(ValueError, match="person in each arm"):
+        pi.frequency_covariance([[[1, 1], [1, 1]]], [[[0, 0], [1, 1]]])

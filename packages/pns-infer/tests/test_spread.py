@@ -1,0 +1,122 @@
+"""Spread calibration: it finds the factor by which draws were shrunk."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+from test_intervals import draw_atoms
+
+
+def test_scaling_acts_on_logits_and_keeps_laws_compatible():
+    draws = draw_atoms(300, 5, spread=1.0)
+    same = pi.scale_draws(draws, 1.0)
+    np.testing.assert_allclose(same.joint, draws.joint, atol=1e-12)
+    np.testing.assert_allclose(same.mu, draws.mu, atol=1e-9)
+    logits = np.log(draws.joint.reshape(300, 5, 4))
+    contrast = logits[..., 1:] - logits[..., :1]
+    for scale in (0.0, 0.5, 3.0):
+        scaled = pi.scale_draws(draws, scale)
+        assert np.all(pb.is_compatible(scaled))
+        logits = np.log(scaled.joint.reshape(300, 5, 4))
+        np.testing.assert_allclose(
+            (logits[..., 1:] - logits[..., :1]).std(0),
+            scale * contrast.std(0),
+            atol=1e-9,
+        )
+    single = pb.Atoms(*(part.astype(np.float32) for part in draws))
+    assert pi.scale_draws(single, 2.0).mu.dtype == np.float32
+    traced = jax.jit(lambda d: pi.scale_draws(d, 2.0))(
+        pb.Atoms(*(jnp.asarray(part) for part in single))
+    )
+    np.testing.assert_allclose(traced.mu, pi.scale_draws(draws, 2.0).mu, atol=1e-4)
+
+
+def test_the_boundary_is_moved_inside_and_contradictions_are_told():
+    joint = np.tile([[0.5, 0.0], [0.0, 0.5]], (4, 3, 1, 1))
+    mu = np.tile([0.5, 0.5], (4, 3, 1))
+    scaled = pi.scale_draws(pb.Atoms(joint, mu), 2.0)
+    assert np.all(np.isfinite(scaled.mu)) and np.all(pb.is_compatible(scaled))
+    even = np.full((4, 3, 2, 2), 0.25)
+    with pytest.raises(ValueError, match="violates a constraint by 0.15"):
+        pi.scale_draws(pb.Atoms(even, mu * 0 + 0.1), 1.0)
+
+
+def simulate(shrink, num_cells=400, people=60, groups=False, seed=0):
+    """Draws whose spread about the truth is right, then shrunk about their mean."""
+    rng = np.random.default_rng(seed)
+    raw = rng.standard_normal((num_cells, 6))
+    centre = raw + 0.4 * rng.standard_normal((num_cells, 6))  # estimate = truth + error
+    moved = centre + 0.4 * shrink * rng.standard_normal((300, num_cells, 6))
+
+    def atoms(raw):
+        cells = np.exp(raw[..., :4])
+        joint = (cells / cells.sum(-1, keepdims=True)).reshape(*raw.shape[:-1], 2, 2)
+        return pb.Atoms(joint, pb.anchor(joint, raw[..., 4:]))
+
+    truth = atoms(raw)
+    if groups:  # each cell is many rows of one person
+        rows = np.repeat(np.arange(num_cells), people)
+        share = 1
+    else:
+        rows, share = np.arange(num_cells), people
+    observational = np.stack(
+        [rng.multinomial(share, truth.joint[row].ravel()).reshape(2, 2) for row in rows]
+    )
+    ones = rng.binomial(share, truth.mu[rows])
+    experimental = np.stack([share - ones, ones], axis=-1)
+    drawn = atoms(moved)
+    return (
+        pb.Atoms(*(part[:, rows] for part in drawn)),
+        observational,
+        experimental,
+        rows,
+    )
+
+
+@pytest.mark.parametrize("shrink", [0.5, 1.0, 2.0])
+def test_the_scale_that_was_lost_is_found(shrink):
+    """400 independent cells: the profile is sharp to about ten per cent."""
+    made = pi.calibrate_spread(*simulate(shrink)[:3])
+    np.testing.assert_allclose(made.scale * shrink, 1, atol=0.25)
+    assert made.interval[0] <= made.scale <= made.interval[1]
+    assert 1.02 < made.interval[1] / made.interval[0] < 1.5
+    assert made.log_likelihood.shape == made.scales.shape
+    best = np.argmax(made.log_likelihood)
+    np.testing.assert_allclose(np.log(made.scale / made.scales[best]), 0, atol=0.15)
+
+
+def test_rows_of_single_people_are_judged_by_group():
+    """Each cell is twenty rows of one person, who share the error of their cell."""
+    draws, observational, experimental, rows = simulate(
+        0.5, num_cells=150, people=20, groups=True
+    )
+    joint = pi.calibrate_spread(draws, observational, experimental, groups=rows)
+    np.testing.assert_allclose(joint.scale, 2, rtol=0.4)
+
+
+def test_neighbourhoods_are_near_and_of_the_size_asked_for():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((1000, 2)) * [5.0, 1.0]
+    labels = pi.neighbourhoods(z, 50)
+    sizes = np.bincount(labels)
+    assert sizes.min() >= 50 and sizes.max() < 100 and sizes.sum() == 1000
+    within = np.mean([z[labels == g].var(axis=0) for g in range(len(sizes))], axis=0)
+    assert within[0] < 0.1 * z[:, 0].var() and within[1] < 0.7 * z[:, 1].var()
+    assert pi.neighbourhoods(z, 2000).max() == 0
+    with pytest.raises(ValueError, match="size be at least 1"):
+        pi.neighbourhoods(z, 0)
+
+
+def test_held_out_people_that_do_not_fit_are_told():
+    draws = draw_atoms(20, 3)
+    cells = np.ones((3, 2, 2))
+    with pytest.raises(ValueError, match=r"experimental must be counts of shape \[3"):
+        pi.calibrate_spread(draws, cells, cells[:2])
+    with pytest.raises(ValueError, match="no held-out people"):
+        pi.calibrate_spread(draws, 0 * cells, 0 * cells)
+    with pytest.raises(ValueError, match="three or more positive ascending"):
+        pi.calibrate_spread(draws, cells, cells, scales=[2.0, 1.0, 0.5])
+    with pytest.raises(ValueError, match="groups must have shape"):
+        pi.calibrate_spread(draws, cells, cells, groups=[0])
