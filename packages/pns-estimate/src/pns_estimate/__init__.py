@@ -1,0 +1,6 @@
+"""Who benefits from a treatment: intervals for every person, from two tables."""
+
+from pns_estimate._errors import UserError
+from pns_estimate._estimator import PnsEstimator
+
+__all__ = ["PnsEstimator", "UserError"]

@@ -1,0 +1,298 @@
+"""Columns of real tables as numbers: two-valued columns, and covariates."""
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from pns_estimate._errors import UserError
+
+Missing = Literal["error", "indicator"]
+Unseen = Literal["error", "unknown"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoValues:
+    """A column with two values.
+
+    Attributes:
+      column: its name.
+      zero: the value that counts as 0, the reference.
+      one: the value that counts as 1.
+    """
+
+    column: str
+    zero: Any
+    one: Any
+
+    def encode(self, table: pd.DataFrame, name: str) -> np.ndarray:
+        """Returns 0 and 1 for each row."""
+        values = _plain(_column(table, self.column, name))
+        is_one, is_zero = values == self.one, values == self.zero
+        if not (is_one | is_zero).all():
+            strange = values[~(is_one | is_zero)].iloc[0]
+            raise UserError(
+                f"{self.column!r} of the {name} table must be {self.zero!r} or "
+                f"{self.one!r}, got {strange!r}."
+            )
+        return is_one.to_numpy().astype(int)
+
+
+def find_two_values(
+    tables: dict[str, pd.DataFrame], column: str, role: str, reference: Any = None
+) -> TwoValues:
+    """Finds the two values of a column that tables share.
+
+    Args:
+      tables: by what to call them in messages.
+      column: its name.
+      role: 'treatment' or 'outcome'.
+      reference: the value that counts as 0; needed unless values are 0/1 or booleans.
+    """
+    seen: list[Any] = []
+    for name, table in tables.items():
+        values = _column(table, column, name)
+        if values.isna().any():
+            raise UserError(
+                f"the {role} {column!r} of the {name} table is missing in "
+                f"{int(values.isna().sum())} rows; drop or complete them."
+            )
+        seen += [v for v in _plain(values).unique().tolist() if v not in seen]
+    if len(seen) != 2:
+        shown = sorted(map(str, seen))[:6]
+        raise UserError(
+            f"the {role} {column!r} must have two values, got {len(seen)}: "
+            f"{', '.join(shown)}."
+        )
+    if reference is None:
+        if not all(isinstance(v, (int, float)) and v in (0, 1) for v in seen):
+            raise UserError(
+                f"say which value of the {role} {column!r} is the reference: "
+                f"{role}_reference={seen[0]!r} or {seen[1]!r}."
+            )
+        return TwoValues(column, 0, 1)
+    if reference not in seen:
+        # A command line gives text; a column may hold numbers.
+        reference = next((v for v in seen if str(v) == str(reference)), reference)
+    if reference not in seen:
+        raise UserError(
+            f"{role}_reference must be one of {seen}, the values of {column!r}, got "
+            f"{reference!r}."
+        )
+    one = seen[0] if seen[1] == reference else seen[1]
+    return TwoValues(column, reference, one)
+
+
+@dataclasses.dataclass(frozen=True)
+class Covariate:
+    """How one column becomes numbers.
+
+    Attributes:
+      column: its name.
+      kind: 'number' or 'category'.
+      levels: of a category, each a column of its own; the first is the base.
+      low: of a number, the least value in training.
+      high: the greatest.
+      indicator: whether a column says if the value was missing.
+      fill: of a number, what stands for a missing value.
+    """
+
+    column: str
+    kind: Literal["number", "category"]
+    levels: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    indicator: bool = False
+    fill: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """Turns the covariates of a table into a matrix.
+
+    Attributes:
+      covariates: in order.
+      unseen: what to do with a category that training had not: an 'error', or
+        'unknown', a level without an effect of its own.
+    """
+
+    covariates: tuple[Covariate, ...]
+    unseen: Unseen = "error"
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns it reads."""
+        return [covariate.column for covariate in self.covariates]
+
+    def encode(self, table: pd.DataFrame, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Encodes rows.
+
+        Returns:
+          z [n, d] float32, and [n] whether a row lies outside what training saw.
+        """
+        parts: list[np.ndarray] = []
+        outside = np.zeros(len(table), bool)
+        for covariate in self.covariates:
+            values = _column(table, covariate.column, name)
+            missing = values.isna().to_numpy()
+            if missing.any() and not covariate.indicator:
+                raise UserError(
+                    f"the covariate {covariate.column!r} of the {name} table is missing "
+                    f"in {int(missing.sum())} rows; complete them, or fit with "
+                    "missing='indicator'."
+                )
+            if covariate.indicator:
+                parts.append(missing)
+            if covariate.kind == "number":
+                numbers = _numbers(values, covariate.column, name)
+                outside |= ~missing & (
+                    (numbers < covariate.low) | (numbers > covariate.high)
+                )
+                parts.append(np.where(missing, covariate.fill, numbers))
+                continue
+            text = _text(values)
+            known = np.isin(text, covariate.levels) | missing
+            if not known.all():
+                if self.unseen == "error":
+                    strange = sorted(set(text[~known]))[:5]
+                    raise UserError(
+                        f"the covariate {covariate.column!r} of the {name} table has "
+                        f"values that training had not: {strange}; fit with "
+                        "unseen='unknown' to allow them."
+                    )
+                outside |= ~known
+            parts += [text == level for level in covariate.levels[1:]]
+        matrix = np.stack([np.asarray(part, np.float32) for part in parts], axis=1)
+        return matrix, outside
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns nested plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Encoder":
+        """Rebuilds an encoder."""
+        covariates = tuple(
+            Covariate(**{**entry, "levels": tuple(entry["levels"])})
+            for entry in values["covariates"]
+        )
+        return cls(covariates, values["unseen"])
+
+
+def make_encoder(
+    tables: dict[str, pd.DataFrame],
+    columns: list[str],
+    missing: Missing = "error",
+    unseen: Unseen = "error",
+    max_levels: int = 200,
+) -> Encoder:
+    """Learns how to encode columns from the tables of training.
+
+    Args:
+      tables: by what to call them in messages.
+      columns: the covariates.
+      missing: 'error', or 'indicator': a column that says so, and the median.
+      unseen: what to do later with a category that is not in these tables.
+      max_levels: more values than this in a text column are an error.
+    """
+    made = []
+    for column in columns:
+        parts = [_column(table, column, name) for name, table in tables.items()]
+        numeric = [_is_number(part) for part in parts]
+        if len(set(numeric)) > 1:
+            raise UserError(
+                f"the covariate {column!r} holds numbers in one table and text in "
+                "another; make them alike."
+            )
+        blank = any(part.isna().any() for part in parts)
+        if blank and missing == "error":
+            name, count = next(
+                (name, int(part.isna().sum()))
+                for name, part in zip(tables, parts, strict=True)
+                if part.isna().any()
+            )
+            raise UserError(
+                f"the covariate {column!r} of the {name} table is missing in {count} "
+                "rows; complete them, or fit with missing='indicator'."
+            )
+        if all(part.isna().all() for part in parts):
+            raise UserError(f"the covariate {column!r} has no values at all.")
+        indicator = missing == "indicator" and blank
+        if numeric[0]:
+            numbers = np.concatenate(
+                [
+                    _numbers(part, column, name)
+                    for name, part in zip(tables, parts, strict=True)
+                ]
+            )
+            numbers = numbers[~np.isnan(numbers)]
+            made.append(
+                Covariate(
+                    column,
+                    "number",
+                    low=float(numbers.min()),
+                    high=float(numbers.max()),
+                    indicator=indicator,
+                    fill=float(np.median(numbers)),
+                )
+            )
+            continue
+        levels = sorted({v for part in parts for v in set(_text(part.dropna()))})
+        if len(levels) > max_levels:
+            raise UserError(
+                f"the covariate {column!r} has {len(levels)} different values; leave it "
+                "out of covariates, or group its values."
+            )
+        made.append(Covariate(column, "category", tuple(levels), indicator=indicator))
+    varies = any(
+        c.indicator or (c.kind == "number" and c.high > c.low) or len(c.levels) > 1
+        for c in made
+    )
+    if not varies:
+        raise UserError(
+            "none of the covariates varies, so there is nothing to tell people apart by; "
+            "give other covariates."
+        )
+    return Encoder(tuple(made), unseen)
+
+
+def _column(table: pd.DataFrame, column: str, name: str) -> pd.Series:
+    if column not in table.columns:
+        shown = ", ".join(map(repr, list(table.columns)[:8]))
+        raise UserError(f"the {name} table has no column {column!r}; it has {shown}.")
+    return table[column]
+
+
+def _is_number(values: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values)
+
+
+def _plain(values: pd.Series) -> pd.Series:
+    """Booleans and whole numbers as int, so that True, 1 and 1.0 are one value."""
+    if pd.api.types.is_bool_dtype(values):
+        return values.astype(int)
+    if pd.api.types.is_numeric_dtype(values):
+        numbers = values.astype(float)
+        whole = bool((numbers == numbers.round()).all())
+        return numbers.astype(int) if whole and np.isfinite(numbers).all() else numbers
+    return values.astype(object)
+
+
+def _text(values: pd.Series) -> np.ndarray:
+    return values.astype(object).where(values.notna(), "").astype(str).to_numpy()
+
+
+def _numbers(values: pd.Series, column: str, name: str) -> np.ndarray:
+    if not _is_number(values):
+        raise UserError(
+            f"the covariate {column!r} of the {name} table must hold numbers, as in "
+            "training."
+        )
+    numbers = values.to_numpy(dtype=float, na_value=np.nan)
+    if np.isinf(numbers).any():
+        raise UserError(
+            f"the covariate {column!r} of the {name} table has infinite values; replace "
+            "them."
+        )
+    return numbers

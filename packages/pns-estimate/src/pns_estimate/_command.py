@@ -1,0 +1,204 @@
+"""The command `pns-estimate`."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags, logging
+
+from pns_estimate._errors import UserError
+from pns_estimate._estimator import ESTIMANDS, PnsEstimator
+from pns_estimate._files import complete_file, read_table, write_json
+from pns_estimate._methods import METHODS
+
+_USAGE = """Bounds, for every person, the probability that a treatment makes the difference.
+
+From two tables, one of people who chose and one of people who were assigned:
+
+  pns-estimate --observational log.csv --experimental trial.parquet \\
+      --treatment x --outcome y --predict people.csv --out run/
+
+From a model that was fitted before, for other people, with no training data:
+
+  pns-estimate --load run/model --predict others.csv --out others/
+
+Writes intervals.parquet, intervals.csv, report.html, config.json and model/ to --out.
+"""
+
+
+def _text_flag(name: str, help_text: str, default: str | None = None):
+    return flags.DEFINE_string(name, default, help_text)
+
+
+_OBSERVATIONAL = _text_flag("observational", "CSV or Parquet: people who chose.")
+_EXPERIMENTAL = _text_flag("experimental", "CSV or Parquet: people assigned at random.")
+_TREATMENT = _text_flag("treatment", "The column with the treatment.")
+_OUTCOME = _text_flag("outcome", "The column with the outcome.")
+_TREATMENT_REFERENCE = _text_flag(
+    "treatment_reference", "Its value that means untreated, unless it is 0 or false."
+)
+_OUTCOME_REFERENCE = _text_flag(
+    "outcome_reference", "Its value that means no outcome, unless it is 0 or false."
+)
+_COVARIATES = flags.DEFINE_list(
+    "covariates", None, "Columns that describe people; all shared ones by default."
+)
+_WEIGHTS = _text_flag("weights", "A column of weights in both tables.")
+_PREDICT = _text_flag(
+    "predict", "CSV or Parquet: people to answer for; the experimental ones by default."
+)
+_LOAD = _text_flag("load", "A model/ folder; nothing is fitted.")
+_OUT = _text_flag("out", "The folder to write; it must not exist or be empty.")
+_METHOD = flags.DEFINE_enum(
+    "method", "epinet", METHODS, "Where uncertainty comes from."
+)
+_ESTIMAND = flags.DEFINE_enum("estimand", "pns", list(ESTIMANDS), "What to bound.")
+_TARGET = flags.DEFINE_enum(
+    "target", "set", ["set", "parameter"], "What each interval covers."
+)
+_ALPHA = flags.DEFINE_float("alpha", 0.05, "The probability that an interval misses.")
+_SEED = flags.DEFINE_integer("seed", 0, "Decides all randomness.")
+_DRAWS = flags.DEFINE_integer("num_draws", 2000, "Draws behind each interval.")
+_MISSING = flags.DEFINE_enum(
+    "missing", "error", ["error", "indicator"], "Covariates without a value."
+)
+_UNSEEN = flags.DEFINE_enum(
+    "unseen", "error", ["error", "unknown"], "Categories that training had not."
+)
+_SETTINGS = (
+    *(_OBSERVATIONAL, _EXPERIMENTAL, _TREATMENT, _OUTCOME, _COVARIATES, _WEIGHTS),
+    *(_TREATMENT_REFERENCE, _OUTCOME_REFERENCE, _PREDICT, _LOAD, _OUT),
+    *(_METHOD, _ESTIMAND, _TARGET, _ALPHA, _SEED, _DRAWS, _MISSING, _UNSEEN),
+)
+_DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _check_flags(arguments: Sequence[str]) -> Path:
+    if arguments:
+        raise UserError(f"only flags are taken, got {list(arguments)}; see --help.")
+    if _OUT.value is None:
+        raise UserError("say where to write with --out; see --help.")
+    needed = {
+        "observational": _OBSERVATIONAL.value,
+        "experimental": _EXPERIMENTAL.value,
+        "treatment": _TREATMENT.value,
+        "outcome": _OUTCOME.value,
+    }
+    absent = [f"--{name}" for name, value in needed.items() if value is None]
+    if _LOAD.value is not None:
+        given = [f"--{name}" for name, value in needed.items() if value is not None]
+        if given:
+            raise UserError(f"--load fits nothing, so leave out {', '.join(given)}.")
+        if _PREDICT.value is None:
+            raise UserError("--load needs --predict: the people to answer for.")
+    elif absent:
+        raise UserError(f"{', '.join(absent)} must be given; see --help.")
+    if not 0 < _ALPHA.value < 1:
+        raise UserError(f"--alpha must lie in (0, 1), got {_ALPHA.value}.")
+    out = Path(_OUT.value)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is not an empty folder; name a new one with --out.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
+    return out
+
+
+def _estimate() -> tuple[PnsEstimator, Any]:
+    """Fits or loads; returns the estimator and the people to answer for."""
+    if _LOAD.value is not None:
+        return PnsEstimator.load(_LOAD.value), read_table(_PREDICT.value, "prediction")
+    _say("reading tables")
+    observational = read_table(_OBSERVATIONAL.value, "observational")
+    experimental = read_table(_EXPERIMENTAL.value, "experimental")
+    people = experimental
+    if _PREDICT.value is not None:
+        people = read_table(_PREDICT.value, "prediction")
+    estimator = PnsEstimator(
+        _METHOD.value,
+        num_draws=_DRAWS.value,
+        seed=_SEED.value,
+        missing=_MISSING.value,
+        unseen=_UNSEEN.value,
+    )
+    _say(
+        f"fitting: {_METHOD.value}, {len(observational):,} + {len(experimental):,} rows"
+    )
+    estimator.fit(
+        observational,
+        experimental,
+        treatment=_TREATMENT.value,
+        outcome=_OUTCOME.value,
+        covariates=_COVARIATES.value,
+        weights=_WEIGHTS.value,
+        treatment_reference=_TREATMENT_REFERENCE.value,
+        outcome_reference=_OUTCOME_REFERENCE.value,
+    )
+    return estimator, people
+
+
+def _main(arguments: Sequence[str]) -> None:
+    out = _check_flags(arguments[1:])
+    try:
+        estimator, people = _estimate()
+        _say(f"intervals for {len(people):,} people")
+        table = estimator.intervals(
+            people, _ALPHA.value, _TARGET.value, _ESTIMAND.value
+        )
+        with complete_file(out / "intervals.parquet") as aside:
+            table.to_parquet(aside)
+        with complete_file(out / "intervals.csv") as aside:
+            table.to_csv(aside, index_label="row")
+        _say("report")
+        sample = people
+        if len(people) > 1000:
+            sample = people.sample(1000, random_state=_SEED.value)
+        estimator.report(out / "report.html", sample, _ALPHA.value)
+        if _LOAD.value is None:
+            estimator.save(out / "model")
+        write_json(out / "config.json", {flag.name: flag.value for flag in _SETTINGS})
+    except BaseException:
+        if not any(out.iterdir()):
+            out.rmdir()  # nothing was written: leave nothing behind
+        raise
+    if estimator.compatibility()["p_value"] < 0.05:
+        _say("warning: the two tables contradict each other; see the report.")
+    print(table.head().to_string(float_format=lambda value: f"{value:.3f}"))
+    print(f"\n{len(table):,} intervals: {out / 'intervals.csv'}")
+    print(f"report: {out / 'report.html'}")
+
+
+def run() -> None:
+    """Runs the command: 0 if it worked, 2 for a user's mistake, 1 for a fault of ours."""
+    sys.modules["__main__"].__doc__ = _USAGE
+
+    def guarded(arguments: Sequence[str]) -> None:
+        logging.set_verbosity(logging.INFO if _DEBUG.value else logging.WARNING)
+        try:
+            _main(arguments)
+        except UserError as error:
+            if _DEBUG.value:
+                traceback.print_exc()
+            _say(f"pns-estimate: {error}")
+            sys.exit(2)
+        except Exception as error:  # noqa: BLE001 (one line for people, not a trace)
+            if _DEBUG.value:
+                traceback.print_exc()
+            _say(
+                f"pns-estimate: unexpected {type(error).__name__}: "
+                f"{str(error).splitlines()[0] if str(error) else ''} (--debug shows where)"
+            )
+            sys.exit(1)
+
+    app.run(guarded)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,117 @@
+"""Tables in and out: CSV and Parquet, and files that appear only when complete."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pns_estimate._errors import UserError
+
+
+def read_table(source: Any, name: str) -> pd.DataFrame:
+    """Reads a DataFrame, or a path that ends in .csv, .csv.gz or .parquet.
+
+    Args:
+      source: the table or where it is.
+      name: what to call it in messages.
+    """
+    if isinstance(source, pd.DataFrame):
+        table = source
+    else:
+        path = Path(source)
+        if not path.is_file():
+            raise UserError(f"the {name} table {path} is not a file.")
+        try:
+            if path.suffix == ".parquet":
+                table = pd.read_parquet(path)
+            elif path.name.endswith((".csv", ".csv.gz")):
+                _check_header(path, name)
+                table = pd.read_csv(path)
+            else:
+                raise UserError(
+                    f"the {name} table {path} must end in .csv, .csv.gz or .parquet."
+                )
+        except UserError:
+            raise
+        except Exception as error:  # every reader has errors of its own
+            raise UserError(
+                f"the {name} table {path} cannot be read ({_first_line(error)}); check "
+                "that it is complete and what its ending says."
+            ) from error
+    repeated = table.columns[table.columns.duplicated()].unique().tolist()
+    if repeated:
+        raise UserError(
+            f"the {name} table has the column names {repeated} more than once; rename "
+            "them."
+        )
+    if not len(table):
+        raise UserError(f"the {name} table has no rows.")
+    return table
+
+
+def _check_header(path: Path, name: str) -> None:
+    """Raises for repeated names, which pandas would rename in silence."""
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
+    repeated = header[header.duplicated()].unique().tolist()
+    if repeated:
+        raise UserError(
+            f"the {name} table has the column names {repeated} more than once; rename "
+            "them."
+        )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Writes JSON; the file appears when complete."""
+    with complete_file(path) as aside:
+        aside.write_text(json.dumps(values, indent=1) + "\n")
+
+
+@contextmanager
+def complete_file(path: Path) -> Iterator[Path]:
+    """Gives a path to write to, and moves what was written to `path` at the end."""
+    path = Path(path).absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+    os.close(handle)
+    aside = Path(name)
+    try:
+        yield aside
+        aside.chmod(0o644)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def complete_folder(folder: Path) -> Iterator[Path]:
+    """Gives a folder to fill, and moves it to `folder`, which must not exist."""
+    folder = Path(folder).absolute()
+    if folder.exists():
+        raise UserError(f"{folder} exists already; name a new folder, or remove it.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}.") from error
+    try:
+        yield aside
+        aside.chmod(0o755)
+        aside.rename(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise

@@ -1,0 +1,191 @@
+"""Ways to say how uncertain a fitted network is, behind one small class."""
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pns_models as pm
+
+from pns_estimate._errors import UserError
+
+Method = Literal[
+    "epinet", "ensemble", "bootstrap_full", "bootstrap_last_layer", "plug_in"
+]
+METHODS = ("epinet", "ensemble", "bootstrap_full", "bootstrap_last_layer", "plug_in")
+
+_RECIPES = {
+    "epinet": "default_epinet",
+    "ensemble": "default_ensemble",
+    "bootstrap_full": "default",
+    "bootstrap_last_layer": "default",
+    "plug_in": "default",
+}
+_SOLVES = {"bootstrap_full": 200, "bootstrap_last_layer": 1000}
+# More than tab:mb-hparams' 1e-4, at which conjugate gradients do not converge.
+_DAMPING = {"bootstrap_full": 1e-3, "bootstrap_last_layer": 1e-4}
+
+
+class Sampler(NamedTuple):
+    """A fitted network with draws, on encoded covariates.
+
+    Attributes:
+      method: how uncertainty is represented.
+      model: the network.
+      shifts: of a bootstrap, what each draw adds to the parameters.
+      scale: factor for the spread of the draws on the logit scale.
+    """
+
+    method: Method
+    model: pm.FittedModel
+    shifts: np.ndarray | None = None
+    scale: float = 1.0
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether there is a spread to correct with."""
+        return self.method != "plug_in"
+
+    def draws(self, key: jax.Array, z: np.ndarray, num_draws: int) -> pb.Atoms:
+        """Draws atoms [num_draws, n]; a bootstrap has as many as it solved for."""
+        if self.shifts is None:
+            drawn = self.model.draws(key, z, num_draws)
+        else:
+            drawn = _bootstrap_draws(self.method, self.model, self.shifts, z)
+        return drawn if self.scale == 1 else pi.scale_draws(drawn, self.scale)
+
+
+class Fitted(NamedTuple):
+    """What `fit_method` returns."""
+
+    sampler: Sampler
+    history: pm.History
+    validation: pm.Counts
+    spread: pi.SpreadCalibration | None
+
+
+def default_recipe(method: Method) -> pm.Recipe:
+    """Returns the recipe of a method."""
+    return pm.PRESETS[_RECIPES[method]]
+
+
+def fit_method(
+    key: jax.Array,
+    counts: pm.Counts,
+    method: Method,
+    recipe: pm.Recipe,
+    calibrate: bool,
+    progress: bool,
+) -> Fitted:
+    """Trains a network and prepares its draws.
+
+    Args:
+      key: decides everything.
+      counts: both tables.
+      method: how uncertainty is represented.
+      recipe: network and training.
+      calibrate: whether to choose the scale of the spread on held-out people.
+      progress: whether to show a bar.
+    """
+    train_key, solve_key, draw_key = jax.random.split(key, 3)
+    fit = pm.fit(train_key, counts, recipe, progress=progress)
+    sampler = Sampler(method, fit.model)
+    if method in _SOLVES:
+        shifts = _solve(solve_key, fit.model, counts, method)
+        # The network saw the training part only.
+        kept = 1 - recipe.training.validation_fraction
+        sampler = sampler._replace(shifts=shifts / np.sqrt(kept))
+    spread = None
+    if calibrate and sampler.has_draws and len(fit.validation.z):
+        spread = _calibrate(draw_key, sampler, fit.validation)
+        sampler = sampler._replace(scale=spread.interval[1])
+    return Fitted(sampler, fit.history, fit.validation, spread)
+
+
+def _calibrate(key, sampler: Sampler, held_out: pm.Counts) -> pi.SpreadCalibration:
+    """Profiles the spread on held-out people, a few thousand rows at most."""
+    rng = np.random.default_rng(0)
+    rows = np.arange(len(held_out.z))
+    people = sum(float(np.sum(part)) for part in held_out[1:])
+    groups = None
+    if people < 2 * len(rows):  # continuous covariates: nobody has a twin
+        groups = pi.neighbourhoods(sampler.model.standardiser(held_out.z), 8)
+        chosen = rng.permutation(groups.max() + 1)[:1000]
+        rows = np.flatnonzero(np.isin(groups, chosen))
+        groups = groups[rows]
+    elif len(rows) > 8000:
+        rows = np.sort(rng.choice(rows, 8000, replace=False))
+    z, observational, experimental = (np.asarray(part)[rows] for part in held_out)
+    drawn = sampler.draws(key, z, 400)
+    return pi.calibrate_spread(drawn, observational, experimental, groups)
+
+
+def _stages(method: Method, model: pm.FittedModel):
+    """Returns the function that is bootstrapped, its params and its inputs."""
+    plain = pm.plain_functions(model)
+    stages = pi.TwoStage(plain.features, plain.head)
+    if method == "bootstrap_last_layer":
+
+        def inputs(z):
+            body = plain.params[0]
+            return np.concatenate(
+                [plain.features(body, z[i : i + 8192]) for i in range(0, len(z), 8192)]
+            )
+
+        return stages, plain, plain.head, plain.params[1], inputs
+
+    def outputs(params: Any, z: jax.Array) -> jax.Array:
+        return plain.head(params[1], plain.features(params[0], z))
+
+    return stages, plain, outputs, plain.params, lambda z: z
+
+
+def _solve(key, model: pm.FittedModel, counts: pm.Counts, method: Method) -> np.ndarray:
+    stages, plain, *_ = _stages(method, model)
+    cells = np.concatenate([np.reshape(part, (-1, 4)) for part in counts[1:]], axis=1)
+    bootstrap = pi.MultiplierBootstrap(
+        key,
+        stages,
+        lambda raw, counts: plain.frozen_nll(raw, raw, counts),
+        plain.params,
+        model.standardiser(counts.z),
+        cells,
+        num_draws=_SOLVES[method],
+        frozen_nll=plain.frozen_nll,
+        scope="last_layer" if method == "bootstrap_last_layer" else "full",
+        damping=_DAMPING[method],
+        tolerance=0.1,
+        max_iterations=100,
+    )
+    return bootstrap.shifts
+
+
+def _bootstrap_draws(
+    method: Method, model: pm.FittedModel, shifts: np.ndarray, z: np.ndarray
+) -> pb.Atoms:
+    """Draws raw numbers to first order and links them: every draw is a valid law."""
+    _, _, function, params, inputs = _stages(method, model)
+    raw = pi.linear_draws(function, params, shifts, inputs(model.standardiser(z)))
+    return jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw), "anchored"))
+
+
+def save_sampler(sampler: Sampler, folder: Path) -> None:
+    """Writes network and shifts into an existing folder."""
+    sampler.model.save(folder / "network")
+    if sampler.shifts is not None:
+        np.save(folder / "shifts.npy", sampler.shifts, allow_pickle=False)
+
+
+def load_sampler(folder: Path, method: Method, scale: float) -> Sampler:
+    """Reads what `save_sampler` wrote."""
+    shifts = None
+    try:
+        model = pm.load(folder / "network")
+        if method in _SOLVES:
+            shifts = np.load(folder / "shifts.npy", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{folder} holds an incomplete model: {error}") from error
+    return Sampler(method, model, shifts, scale)

@@ -1,0 +1,120 @@
+"""The command: files it writes, exit codes, one-line errors."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+
+def command(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "pns_estimate._command", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tables, people, tmp_path_factory):
+    where = tmp_path_factory.mktemp("command")
+    tables[0].to_csv(where / "log.csv", index=False)
+    tables[1].to_parquet(where / "trial.parquet")
+    people.to_csv(where / "people.csv", index=False)
+    return where
+
+
+FIT = (
+    "--observational=log.csv",
+    "--experimental=trial.parquet",
+    "--treatment=x",
+    "--outcome=y",
+)
+
+
+@pytest.mark.slow
+def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder):
+    done = command(
+        *FIT, "--predict=people.csv", "--out=run", "--num_draws=300", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    written = {path.name for path in (folder / "run").iterdir()}
+    assert written == {
+        "intervals.parquet",
+        "intervals.csv",
+        "report.html",
+        "model",
+        "config.json",
+    }
+    first = pd.read_parquet(folder / "run" / "intervals.parquet")
+    assert len(first) == 40 and "report.html" in done.stdout
+    text = pd.read_csv(folder / "run" / "intervals.csv", index_col="row")
+    pd.testing.assert_frame_equal(text, first, check_names=False, check_dtype=False)
+    config = json.loads((folder / "run" / "config.json").read_text())
+    assert config["treatment"] == "x" and config["num_draws"] == 300
+    again = command(
+        "--load=run/model", "--predict=people.csv", "--out=again", cwd=folder
+    )
+    assert again.returncode == 0, again.stderr
+    second = pd.read_parquet(folder / "again" / "intervals.parquet")
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    assert not (folder / "again" / "model").exists()
+    full = command(*FIT, "--out=run", cwd=folder)
+    assert full.returncode == 2 and "not an empty folder" in full.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--out=o",), "--observational, --experimental, --treatment, --outcome must"),
+        (FIT, "say where to write with --out"),
+        ((*FIT, "--out=o", "extra"), "only flags are taken"),
+        ((*FIT, "--out=o", "--alpha=2"), "--alpha must lie in"),
+        ((*FIT[1:], "--observational=none.csv", "--out=o"), "is not a file"),
+        ((*FIT[1:], "--observational=empty.csv", "--out=o"), "cannot be read"),
+        (
+            (*FIT[:1], "--experimental=cut.parquet", *FIT[2:], "--out=o"),
+            "cannot be read",
+        ),
+        ((*FIT[1:], "--observational=twice.csv", "--out=o"), "more than once"),
+        ((*FIT[1:], "--observational=log.txt", "--out=o"), "must end in .csv"),
+        ((*FIT[:3], "--outcome=z", "--out=o"), "has no column 'z'"),
+        (("--load=nowhere", "--predict=people.csv", "--out=o"), "holds no model"),
+        (("--load=nowhere", "--out=o"), "--load needs --predict"),
+        (("--load=m", *FIT, "--out=o"), "--load fits nothing"),
+        ((*FIT, "--out=log.csv/o"), "cannot be written"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing_behind(folder, arguments, message):
+    (folder / "empty.csv").write_text("")
+    (folder / "twice.csv").write_text("a,a,x,y\n1,2,0,1\n")
+    (folder / "log.txt").write_text("a\n")
+    whole = (folder / "trial.parquet").read_bytes()
+    (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    done = command(*arguments, cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr
+    ours = [line for line in done.stderr.splitlines() if "pns-estimate:" in line]
+    assert len(ours) == 1
+    assert not (folder / "o").exists()
+    if message == "holds no model":
+        shown = command(*arguments, "--debug", cwd=folder)
+        assert "Traceback" in shown.stderr and shown.returncode == 2
+
+
+def test_help_is_readable(folder):
+    done = command("--help", cwd=folder)
+    assert "--load run/model" in done.stdout
+    assert "--observational" in done.stdout and "people who chose" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_cannot_be_written_is_told(folder):
+    closed = folder / "closed"
+    closed.mkdir(mode=0o500)
+    done = command(*FIT, "--out=closed/run", cwd=folder)
+    assert done.returncode == 2 and "cannot be written" in done.stderr

@@ -1,0 +1,130 @@
+"""The report: complete, self-contained, escaped, and readable in a browser."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pns_estimate as pe
+import pytest
+from conftest import small_recipe
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+SECTIONS = [
+    "On average",
+    "Person by person",
+    "Subgroups",
+    "Who surely exceeds",
+    "The data",
+    "Do the tables fit together?",
+    "The fit",
+    "What the numbers assume",
+]
+
+
+@pytest.fixture(scope="module")
+def page(fitted, people, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    fitted.report(path, people)
+    return path
+
+
+def test_the_page_is_complete_and_needs_no_network(page, fitted, people):
+    text = page.read_text()
+    headings = re.findall(r"<h2>(.*?)</h2>", text)
+    assert [h.split(" 0.25")[0] for h in headings] == SECTIONS
+    assert set(re.findall(r"https?://[^/]+", text)) == {"http://www.w3.org"}  # names
+    assert text.count("<svg") == 4 and "<img" not in text and "<script" not in text
+    mean = fitted.average(people)
+    assert f"{100 * mean.lower:.1f}% to {100 * mean.upper:.1f}%" in text
+    assert "region = south" in text and "member = True" in text
+    group = fitted.average(people, mask=(people["region"] == "south").to_numpy())
+    assert f"{100 * group.lower:.1f}% to {100 * group.upper:.1f}%" in text
+
+
+def test_text_of_users_is_escaped(tables, tmp_path):
+    evil = "<script>alert(1)</script>"
+    observational, experimental = (
+        t.rename(columns={"region": evil}).assign(**{evil: lambda t: t[evil] + "<b>&"})
+        for t in tables
+    )
+    made = pe.PnsEstimator(recipe=small_recipe(), num_draws=300)
+    made.fit(observational, experimental, treatment="x", outcome="y")
+    made.report(tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert "<script" not in text and "<b>&" not in text
+    assert "&lt;script&gt;" in text and "south&lt;b&gt;&amp;" in text
+
+
+def test_a_plug_in_fit_says_that_it_promises_nothing(tables, people, tmp_path):
+    made = pe.PnsEstimator("plug_in", recipe=small_recipe("anchored"))
+    made.fit(*tables, treatment="x", outcome="y")
+    made.report(tmp_path / "r.html", people)
+    text = (tmp_path / "r.html").read_text()
+    assert "promise no coverage" in text and "surely" not in text
+
+
+def test_a_loaded_model_needs_people(fitted, people, tmp_path):
+    fitted.save(tmp_path / "model")
+    loaded = pe.PnsEstimator.load(tmp_path / "model")
+    with pytest.raises(pe.UserError, match="give rows to report on"):
+        loaded.report(tmp_path / "r.html")
+    loaded.report(tmp_path / "r.html", people)
+    fitted.report(tmp_path / "same.html", people)
+    assert (tmp_path / "r.html").read_text() == (tmp_path / "same.html").read_text()
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("width", [1200, 500])
+def test_a_browser_shows_the_page_without_sideways_scrolling(page, width, tmp_path):
+    probe = tmp_path / "probe.html"
+    script = (
+        "<script>document.title = JSON.stringify([document.documentElement.scrollWidth,"
+        " innerWidth, document.querySelectorAll('svg').length])</script>"
+    )
+    probe.write_text(page.read_text().replace("</body>", script + "</body>"))
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--window-size={width},900",
+    ]
+    shot = tmp_path / "shot.png"
+    subprocess.run(
+        [*command, f"--screenshot={shot}", page.as_uri()],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert shot.stat().st_size > 20_000
+    dom = subprocess.run(
+        [*command, "--dump-dom", probe.as_uri()],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    ).stdout
+    shown, window, drawings = map(
+        int, re.search(r"<title>\[(\d+),(\d+),(\d+)\]", dom).groups()
+    )
+    assert shown <= window and drawings == 4
+
+
+def test_people_with_missing_values_are_reported_on(tables, tmp_path):
+    observational, experimental = (table.copy() for table in tables)
+    observational.loc[:50, "region"] = None
+    made = pe.PnsEstimator(recipe=small_recipe(), num_draws=300, missing="indicator")
+    made.fit(observational, experimental, treatment="x", outcome="y")
+    rows = pd.DataFrame(
+        {"age": [30, 40], "region": [None, "west"], "member": [True, False]}
+    )
+    made.report(tmp_path / "r.html", rows)
+    assert np.isfinite((tmp_path / "r.html").stat().st_size)
+    assert "member = True" in (tmp_path / "r.html").read_text()
