@@ -35,11 +35,11 @@ def main(argv: Sequence[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     model = pns_dgp.li_model_1()
     key = jax.random.key(_SEED.value)
-    for regime, rows in (
-        ("observational", _OBSERVATIONAL.value),
-        ("experimental", _EXPERIMENTAL.value),
-    ):
-        sample = model.sample(key, rows, regime)
+    samples = {
+        "observational": model.sample(key, _OBSERVATIONAL.value, "observational"),
+        "experimental": model.sample(key, _EXPERIMENTAL.value, "experimental"),
+    }
+    for regime, sample in samples.items():
         table = frame(sample.z).assign(x=np.asarray(sample.x), y=np.asarray(sample.y))
         table.to_parquet(out / f"{regime}.parquet")
     people = model.sample_population(jax.random.fold_in(key, 1), _PEOPLE.value)

@@ -11,7 +11,6 @@ from absl import app, flags
 
 _CSV = flags.DEFINE_string("csv", None, "The public file.", required=True)
 _OUT = flags.DEFINE_string("out", None, "A new folder.", required=True)
-_METHOD = flags.DEFINE_string("method", "epinet", "As for pns-estimate.")
 _SEED = flags.DEFINE_integer("seed", 0, "Names the split.")
 
 
@@ -31,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
     split = pns_dgp.confounded_split(
         trial[columns], "email", "visit", "recency", propensity, _SEED.value
     )
-    estimator = pe.PnsEstimator(_METHOD.value)
+    estimator = pe.PnsEstimator()
     estimator.fit(
         split.observational, split.experimental, treatment="email", outcome="visit"
     )

@@ -40,7 +40,8 @@ def imported_modules(folder: Path) -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 names.add(node.module.split(".")[0])
-    return names - set(sys.stdlib_module_names)
+    beside = {path.stem for path in folder.glob("*.py")}  # tests share helpers
+    return names - set(sys.stdlib_module_names) - beside
 
 
 def distribution_names(module: str) -> set[str]:

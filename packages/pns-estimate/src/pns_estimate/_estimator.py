@@ -430,6 +430,11 @@ class PnsEstimator:
         made._sampler = load_sampler(folder, made.method, scale)
         return made
 
+    @staticmethod
+    def default_recipe(method: Method) -> pm.Recipe:
+        """Returns the recipe that a method uses by default, to change it."""
+        return default_recipe(method)
+
     def _check_settings(self) -> None:
         for name, value, known in (
             ("method", self.method, METHODS),
