@@ -1,0 +1,72 @@
+"""The studies at their smallest: they end, and what they wrote is read back."""
+
+import json
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+from binaries import command, read_rows, run
+
+
+@pytest.mark.slow
+def test_the_benchmark_scores_its_methods_and_says_what_made_them(tmp_path):
+    printed = run("benchmark", "--preset=smoke", f"--out={tmp_path}")
+    rows = read_rows(tmp_path)
+    by_method = {row["task"]["method"]: row for row in rows}
+    assert set(by_method) == {"t_learner", "anchored", "epinet"} and len(rows) == 3
+    assert by_method["anchored"]["valid"] == by_method["epinet"]["valid"] == 1
+    assert by_method["t_learner"]["valid"] < 1
+    for name in ("point_coverage", "set_coverage"):
+        assert by_method["anchored"][name] < by_method["epinet"][name]
+    widths = [row["oracle_width"] for row in rows]
+    assert len(set(widths)) == 1 and 0.1 < widths[0] < 0.3  # the same test points
+    made = json.loads((tmp_path / "config.json").read_text())
+    assert made["config"]["size"] == "smoke" and "pns-infer" in made["versions"]
+    assert made["device"].startswith("cpu") and made["commit"]
+    assert (tmp_path / "table.md").read_text() in printed
+    table = pd.read_csv(tmp_path / "table.csv")
+    np.testing.assert_allclose(table["width_mean"], [row["width"] for row in rows])
+    # A second call finds everything done.
+    before = (tmp_path / "results.jsonl").read_text()
+    run("benchmark", "--preset=smoke", f"--out={tmp_path}")
+    assert (tmp_path / "results.jsonl").read_text() == before
+    done = subprocess.run(
+        command("benchmark", "--preset=smoke", "--seed=1", f"--out={tmp_path}"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0 and "results of another config" in done.stderr
+
+
+@pytest.mark.slow
+def test_sensitivity_and_robustness_write_tables_and_figures(tmp_path):
+    run("sensitivity", "--preset=smoke", f"--out={tmp_path / 's'}")
+    sizes = {row["task"]["experimental"] for row in read_rows(tmp_path / "s")}
+    assert sizes == {500, 1000}
+    for ending in ("png", "svg"):
+        assert (tmp_path / "s" / f"sensitivity.{ending}").stat().st_size > 5000
+    options = ("--preset=smoke", "--models=7,8", "--methods=anchored")
+    run("robustness", *options, f"--out={tmp_path / 'r'}")
+    rows = read_rows(tmp_path / "r")
+    assert [row["task"]["model"] for row in rows] == ["li:7", "li:8"]
+    assert all(row["valid"] == 1 for row in rows)
+    # Shards of several machines are merged.
+    options = (*options, "--shard=second", "--replicate_start=1", "--replicate_end=2")
+    run("robustness", *options, f"--out={tmp_path / 'r'}")
+    assert len(read_rows(tmp_path / "r", "second")) == 2
+    assert "| 2 |" in run("summarize", f"--out={tmp_path / 'r'}")
+
+
+@pytest.mark.slow
+def test_bias_shows_the_curse_and_its_cure(tmp_path):
+    run("bias", "--preset=smoke", f"--out={tmp_path}")
+    rows = read_rows(tmp_path)
+    assert len(rows) == 4
+    for row in rows:
+        tied = row["task"]["gap"] == 0
+        assert row["plug_in_bias"] > (0.4 if tied else 0)
+        assert row["corrected_coverage"] > 0.95 - 3 * 0.0097 - 0.02
+        assert row["plug_in_coverage"] < row["half_median_coverage"]
+    assert (tmp_path / "bias.png").stat().st_size > 5000
