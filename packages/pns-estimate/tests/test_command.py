@@ -87,12 +87,18 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder):
         (("--load=nowhere", "--out=o"), "--load needs --predict"),
         (("--load=m", *FIT, "--out=o"), "--load fits nothing"),
         ((*FIT, "--out=log.csv/o"), "cannot be written"),
+        (
+            ("--load=m", "--predict=people.csv", "--seed=3", "--out=o"),
+            "leave out --seed",
+        ),
+        ((*FIT[1:], "--observational=wide.csv", "--out=o"), "more fields than"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing_behind(folder, arguments, message):
     (folder / "empty.csv").write_text("")
     (folder / "twice.csv").write_text("a,a,x,y\n1,2,0,1\n")
     (folder / "log.txt").write_text("a\n")
+    (folder / "wide.csv").write_text("region,x,y\nnorth,1,0,9\nsouth,0,1,9\n")
     whole = (folder / "trial.parquet").read_bytes()
     (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     done = command(*arguments, cwd=folder)

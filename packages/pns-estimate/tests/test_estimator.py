@@ -10,8 +10,8 @@ import pns_dgp
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
-from conftest import draw_table, small_recipe
 from pns_estimate import _estimator, _methods
+from small_tables import draw_table, small_recipe
 
 
 def fit(observational, experimental, **options):
@@ -257,8 +257,8 @@ def test_folders_that_are_no_model_are_told(fitted, tmp_path):
     with pytest.raises(pe.UserError, match="is in format 99"):
         pe.PnsEstimator.load(tmp_path / "old")
     fitted.save(tmp_path / "cut")
-    manifest = tmp_path / "cut" / "network" / "arrays" / "manifest.ocdbt"
-    manifest.write_bytes(manifest.read_bytes()[:20])
+    arrays = next((tmp_path / "cut" / "network" / "arrays").rglob("d/*"))
+    arrays.write_bytes(arrays.read_bytes()[:20])
     with pytest.raises(pe.UserError, match="holds an incomplete model"):
         pe.PnsEstimator.load(tmp_path / "cut")
     fitted.save(tmp_path / "less")
@@ -299,3 +299,79 @@ def test_the_front_door_covers_the_truth():
     assert scores.point_coverage > 0.9
     assert scores.set_coverage > 0.85
     assert scores.width < 0.9
+
+
+def test_categories_are_the_same_value_whatever_their_type(tables, people):
+    """Integer codes in one table, floats in the other, text nowhere."""
+    codes = {"north": 1, "south": 2, "west": 3}
+    observational, experimental = (
+        t.assign(region=t["region"].map(codes)) for t in tables
+    )
+    observational["region"] = observational["region"].astype("category")
+    experimental["region"] = experimental["region"].astype(float).astype("category")
+    made = fit(observational, experimental)
+    (region,) = [c for c in made.encoder_.covariates if c.column == "region"]
+    assert region.levels == ("1", "2", "3")
+    rows = people.assign(region=people["region"].map(codes))
+    whole = made.intervals(rows.astype({"region": "category"}))
+    floats = made.intervals(
+        rows.astype({"region": float}).astype({"region": "category"})
+    )
+    pd.testing.assert_frame_equal(whole, floats)
+
+
+def test_a_fit_that_fails_changes_nothing(tables, people):
+    made = fit(*tables)
+    before = made.intervals(people)
+    renamed = [t.replace({"region": {"north": "zorth"}}) for t in tables]
+    with pytest.raises(pe.UserError, match="nobody with x = 0"):
+        made.fit(renamed[0], renamed[1].assign(x=1), treatment="x", outcome="y")
+    pd.testing.assert_frame_equal(made.intervals(people), before)
+
+
+def test_an_unknown_category_is_not_the_first_one(tables, people):
+    made = fit(*tables, unseen="unknown")
+    rows = people.head(1)
+    mars, north = (made.atoms(rows.assign(region=r)) for r in ("mars", "north"))
+    assert not np.allclose(mars, north)
+
+
+def test_booleans_with_gaps_and_time_stamps_are_numbers(tables, people):
+    observational, experimental = (table.copy() for table in tables)
+    observational["member"] = observational["member"].astype("boolean")
+    experimental["member"] = experimental["member"].astype(object)
+    experimental.loc[:10, "member"] = None
+    start = 1_700_000_000
+    for table in (observational, experimental):
+        table["age"] = start + table["age"]
+    made = fit(observational, experimental, missing="indicator")
+    rows = people.assign(age=start + people["age"], member=None)
+    assert np.isfinite(made.intervals(rows)["lower"]).all()
+    z, _ = made.encoder_.encode(rows, "prediction")
+    assert len(np.unique(z[:, 1])) == len(np.unique(rows["age"]))
+    assert np.isfinite(made.intervals(made._population.head(20))["upper"]).all()
+
+
+def test_roles_do_not_overlap_and_settings_may_be_numpy(tables, people, tmp_path):
+    for roles in ({"outcome": "x"}, {"weights": "x"}):
+        with pytest.raises(pe.UserError, match="must be different columns"):
+            fit(*tables, **roles)
+    with pytest.raises(pe.UserError, match="covariates must be a list"):
+        fit(*tables, covariates="age")
+    numbered = [t.assign(x=t["x"] + 1) for t in tables]
+    made = fit(*numbered, treatment_reference=numbered[0]["x"].min(), seed=np.int64(3))
+    made.save(tmp_path / "model")
+    loaded = pe.PnsEstimator.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.intervals(people), made.intervals(people))
+
+
+def test_weights_of_groups_are_checked(fitted, people):
+    for bad in (np.ones(40), np.ones((2, 3)), np.zeros((1, 40)), -np.ones((1, 40))):
+        with pytest.raises(pe.UserError, match="num_groups, 40"):
+            fitted.average_groups(people, bad)
+    with pytest.raises(pe.UserError, match="weights must be 40 numbers"):
+        fitted.average(people, weights=np.ones(6))
+    with pytest.raises(pe.UserError, match="target must be"):
+        fitted.intervals(people, target="point")
+    with pytest.raises(pe.UserError, match="must be a DataFrame or a path"):
+        fitted.intervals(None)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pytest
-from conftest import small_recipe
+from small_tables import small_recipe
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 SECTIONS = [

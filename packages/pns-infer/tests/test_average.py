@@ -76,3 +76,26 @@ def test_averages_lie_in_their_limits_and_bad_weights_are_told():
     ):
         with pytest.raises(ValueError, match=message):
             pi.average_interval(draws, num_rows=500, weights=weights)
+
+
+def test_weights_follow_their_points_through_chunks_and_limits_add_no_noise():
+    draws = draw_atoms(400, 6)
+    weights = np.arange(6.0)
+    whole = pi.average_interval(draws, num_rows=500, weights=weights)
+    chunked = pi.average_interval(
+        draws, num_rows=500, weights=weights, points_per_chunk=2
+    )
+    np.testing.assert_allclose(whole, chunked, atol=1e-12)
+    # Three points whose terms lie far below the floor: only the fourth is uncertain.
+    rng = np.random.default_rng(0)
+    lower = -5 + 0.05 * rng.standard_normal((400, 4, 1))
+    lower[:, 0] += 5.5
+    upper = np.full((400, 4, 1), 0.9)
+    mixed = pi.average_interval(pb.BoundTerms(lower, upper), num_rows=500)
+    alone = pi.average_interval(pb.BoundTerms(lower[:, :1], upper[:, :1]), num_rows=500)
+    np.testing.assert_allclose(
+        mixed.estimate_lower - mixed.lower, (alone.estimate_lower - alone.lower) / 4
+    )
+    for num_rows in (0, 1, 1.05, np.nan):
+        with pytest.raises(ValueError, match="num_rows must be at least 2"):
+            pi.average_interval(draws, num_rows=num_rows)

@@ -118,3 +118,12 @@ def test_options_that_make_no_sense_are_told():
         pi.uniform_band(draws, statistic="max")
     with pytest.raises(ValueError, match="too few"):
         pi.uniform_band(draws, 0.001)
+
+
+def test_known_terms_do_not_hold_the_band_at_zero():
+    rng = np.random.default_rng(0)
+    lower = np.full((500, 2, 1), 0.2)
+    lower[:, 0, 0] += 0.01 * rng.standard_normal(500)
+    draws = pb.BoundTerms(lower, np.full((500, 2, 1), 0.9))
+    band = pi.uniform_band(draws, 0.8, statistic="one_sided", side="lower")
+    assert band.kappa_lower < 0 and band.lower[1] == 0.2

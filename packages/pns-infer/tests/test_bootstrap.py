@@ -323,6 +323,27 @@ def test_an_indefinite_last_layer_is_told():
         make("hessian", "last_layer", damping=0.0)
 
 
+def test_covariates_of_any_type_are_numbers():
+    """Sample sizes must not take the type of z: 0/1 columns often are booleans."""
+    z, counts, params, *_ = logistic_data(200)
+    spreads = []
+    for kind in (bool, np.int8, np.float32):
+        bootstrap = pi.MultiplierBootstrap(
+            jax.random.key(0),
+            logistic_outputs,
+            logistic_nll,
+            params,
+            (z > 0).astype(kind),
+            counts,
+            num_draws=50,
+            layout=LOGISTIC,
+            tolerance=1e-5,
+        )
+        spreads.append(bootstrap.shifts)
+    np.testing.assert_allclose(spreads[0], spreads[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(spreads[1], spreads[2], rtol=1e-4, atol=1e-5)
+
+
 def test_bad_rows_are_told():
     model, params, z, counts = anchored_problem()
     build = functools.partial(

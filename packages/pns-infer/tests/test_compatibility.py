@@ -10,6 +10,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
+from pns_infer import _compatibility
 
 KEY = jax.random.key(0)
 
@@ -99,6 +100,21 @@ def test_the_estimates_are_those_of_smoothed_counts():
     np.testing.assert_allclose(
         made.statistic, -np.min(made.slack / made.standard_error)
     )
+
+
+def test_only_kept_slacks_are_simulated_and_blocks_are_independent(monkeypatch):
+    identity = np.tile(np.eye(4), (2, 1, 1))
+    ones = np.ones((2, 4))
+    kept = np.zeros((2, 4), bool)
+    kept[0, 0] = True
+    one = _compatibility._simulate(KEY, identity, ones, kept, 2000)
+    assert abs(one.mean()) < 4 / np.sqrt(2000)  # a single normal
+    monkeypatch.setattr(_compatibility, "_STRATA", 1)
+    first, both = (
+        _compatibility._simulate(KEY, identity[:n], ones[:n], ones[:n] > 0, 2000)
+        for n in (1, 2)
+    )
+    assert both.mean() > first.mean() + 0.1
 
 
 def test_strata_without_people_are_told():

@@ -210,3 +210,28 @@ def test_the_parameter_interval_lies_within_that_of_the_set():
     assert np.all(made["set"].lower <= made["parameter"].lower)
     assert np.all(made["set"].upper >= made["parameter"].upper)
     assert np.any(made["set"].upper > made["parameter"].upper)
+
+
+def even_side(centre, spread=(1.0, 1.0)):
+    """Two terms whose tails are the same 99 evenly spaced numbers."""
+    tails = np.tile(np.linspace(-1, 1, 99), (1, 2, 1)) * (np.array(spread) > 0)[:, None]
+    return _critical.Side(np.array([centre]), np.array([spread]), tails)
+
+
+def test_selection_allows_twice_the_critical_value_and_knows_the_limit():
+    kept = _critical.select_terms(even_side([0.0, 2.5]), 1000)
+    assert kept.all()  # kappa is nearly 1: 2.5 lies within 1 + 2
+    assert not _critical.select_terms(even_side([0.0, 3.2]), 1000)[0, 1]
+    assert not _critical.select_terms(even_side([0.0, 2.5]), 1000, limit=-3.0).any()
+
+
+def test_quantiles_by_array_are_those_by_number():
+    maxima = _critical.Maxima(np.arange(9.0)[None], np.array([False]))
+    for probability in (0.25, 0.5, 0.75, 0.9):
+        by_array = _critical.critical_value(maxima, np.array([probability]))
+        assert by_array[0] == _critical.critical_value(maxima, probability)[0]
+
+
+def test_a_known_term_does_not_hold_the_greatest_tail_at_zero():
+    made = even_side([0.0, 0.0], spread=(1.0, 0.0))
+    assert _critical.critical_value(_critical.sorted_maxima(made), 0.25)[0] < 0

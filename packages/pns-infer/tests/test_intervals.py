@@ -327,6 +327,11 @@ def test_draws_that_make_no_sense_are_told():
     middle = pb.Atoms(draws.joint[0], draws.mu[0])
     with pytest.raises(TypeError, match="centre must be BoundTerms"):
         pi.intervals_from_draws(pb.bound_terms(draws), num_rows=9, centre=middle)
+    missing = pb.Atoms(middle.joint, middle.mu * np.nan)
+    with pytest.raises(ValueError, match="centre must be finite|mu must"):
+        pi.intervals_from_draws(draws, num_rows=9, centre=missing)
+    with pytest.raises(ValueError, match="points_per_chunk must be at least 1"):
+        pi.intervals_from_draws(draws, num_rows=9, points_per_chunk=0)
     with pytest.raises(ValueError, match="of centre must have shape"):
         pi.intervals_from_draws(draws, num_rows=9, centre=draws)
 

@@ -87,6 +87,14 @@ def test_the_scale_that_was_lost_is_found(shrink):
     np.testing.assert_allclose(np.log(made.scale / made.scales[best]), 0, atol=0.15)
 
 
+def test_both_tables_are_judged():
+    draws, observational, experimental, _ = simulate(1.0, num_cells=40)
+    both = pi.calibrate_spread(draws, observational, experimental)
+    for part in ((observational, 0 * experimental), (0 * observational, experimental)):
+        alone = pi.calibrate_spread(draws, *part)
+        assert not np.allclose(alone.log_likelihood, both.log_likelihood)
+
+
 def test_rows_of_single_people_are_judged_by_group():
     """Each cell is twenty rows of one person, who share the error of their cell."""
     draws, observational, experimental, rows = simulate(

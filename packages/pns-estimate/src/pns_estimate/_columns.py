@@ -72,10 +72,12 @@ def find_two_values(
                 f"{role}_reference={seen[0]!r} or {seen[1]!r}."
             )
         return TwoValues(column, 0, 1)
-    if reference not in seen:
-        # A command line gives text; a column may hold numbers.
-        reference = next((v for v in seen if str(v) == str(reference)), reference)
-    if reference not in seen:
+    # A command line gives text; a column may hold numbers or booleans.
+    words = {"false": "0", "true": "1"}.get(str(reference).lower(), str(reference))
+    match = [v for v in seen if v == reference] or [v for v in seen if str(v) == words]
+    if match:
+        reference = match[0]
+    else:
         raise UserError(
             f"{role}_reference must be one of {seen}, the values of {column!r}, got "
             f"{reference!r}."
@@ -91,7 +93,8 @@ class Covariate:
     Attributes:
       column: its name.
       kind: 'number' or 'category'.
-      levels: of a category, each a column of its own; the first is the base.
+      levels: of a category, each a column of its own; a value that is none of them has
+        zeros in all.
       low: of a number, the least value in training.
       high: the greatest.
       indicator: whether a column says if the value was missing.
@@ -114,7 +117,7 @@ class Encoder:
     Attributes:
       covariates: in order.
       unseen: what to do with a category that training had not: an 'error', or
-        'unknown', a level without an effect of its own.
+        'unknown', which sets no level and marks the row as outside.
     """
 
     covariates: tuple[Covariate, ...]
@@ -149,7 +152,8 @@ class Encoder:
                 outside |= ~missing & (
                     (numbers < covariate.low) | (numbers > covariate.high)
                 )
-                parts.append(np.where(missing, covariate.fill, numbers))
+                # Centred in double precision: a time stamp keeps its seconds.
+                parts.append(np.where(missing, 0.0, numbers - covariate.fill))
                 continue
             text = _text(values)
             known = np.isin(text, covariate.levels) | missing
@@ -162,7 +166,7 @@ class Encoder:
                         "unseen='unknown' to allow them."
                     )
                 outside |= ~known
-            parts += [text == level for level in covariate.levels[1:]]
+            parts += [text == level for level in covariate.levels]
         matrix = np.stack([np.asarray(part, np.float32) for part in parts], axis=1)
         return matrix, outside
 
@@ -199,7 +203,9 @@ def make_encoder(
     made = []
     for column in columns:
         parts = [_column(table, column, name) for name, table in tables.items()]
-        numeric = [_is_number(part) for part in parts]
+        if all(part.isna().all() for part in parts):
+            raise UserError(f"the covariate {column!r} has no values at all.")
+        numeric = [_is_number(part) for part in parts if part.notna().any()]
         if len(set(numeric)) > 1:
             raise UserError(
                 f"the covariate {column!r} holds numbers in one table and text in "
@@ -216,9 +222,8 @@ def make_encoder(
                 f"the covariate {column!r} of the {name} table is missing in {count} "
                 "rows; complete them, or fit with missing='indicator'."
             )
-        if all(part.isna().all() for part in parts):
-            raise UserError(f"the covariate {column!r} has no values at all.")
-        indicator = missing == "indicator" and blank
+        # With the policy 'indicator' people without a value may come later, too.
+        indicator = missing == "indicator"
         if numeric[0]:
             numbers = np.concatenate(
                 [
@@ -246,8 +251,7 @@ def make_encoder(
             )
         made.append(Covariate(column, "category", tuple(levels), indicator=indicator))
     varies = any(
-        c.indicator or (c.kind == "number" and c.high > c.low) or len(c.levels) > 1
-        for c in made
+        (c.kind == "number" and c.high > c.low) or len(c.levels) > 1 for c in made
     )
     if not varies:
         raise UserError(
@@ -265,7 +269,12 @@ def _column(table: pd.DataFrame, column: str, name: str) -> pd.Series:
 
 
 def _is_number(values: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values)
+    if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return True
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return False
+    # Booleans with missing values, and columns without any value, come as objects.
+    return all(isinstance(v, (bool, np.bool_)) for v in values.dropna())
 
 
 def _plain(values: pd.Series) -> pd.Series:
@@ -280,7 +289,14 @@ def _plain(values: pd.Series) -> pd.Series:
 
 
 def _text(values: pd.Series) -> np.ndarray:
-    return values.astype(object).where(values.notna(), "").astype(str).to_numpy()
+    """Values as text; 1, 1.0 and True of an object or category column are one value."""
+
+    def plain(value: Any) -> str:
+        whole = isinstance(value, (bool, int, float, np.number)) and value == int(value)
+        return str(int(value)) if whole else str(value)
+
+    levels = {v: plain(v) for v in values.dropna().unique().tolist()}
+    return values.astype(object).map(levels).fillna("").to_numpy(dtype=object)
 
 
 def _numbers(values: pd.Series, column: str, name: str) -> np.ndarray:
@@ -290,9 +306,9 @@ def _numbers(values: pd.Series, column: str, name: str) -> np.ndarray:
             "training."
         )
     numbers = values.to_numpy(dtype=float, na_value=np.nan)
-    if np.isinf(numbers).any():
+    if (np.abs(numbers[~np.isnan(numbers)]) > 1e30).any():
         raise UserError(
-            f"the covariate {column!r} of the {name} table has infinite values; replace "
-            "them."
+            f"the covariate {column!r} of the {name} table has infinite values, or values "
+            "beyond 1e30; replace them."
         )
     return numbers

@@ -93,6 +93,11 @@ def _check_flags(arguments: Sequence[str]) -> Path:
     absent = [f"--{name}" for name, value in needed.items() if value is None]
     if _LOAD.value is not None:
         given = [f"--{name}" for name, value in needed.items() if value is not None]
+        given += [
+            f"--{flag.name}"
+            for flag in (_METHOD, _SEED, _DRAWS, _MISSING, _UNSEEN, _WEIGHTS)
+            if flag.present
+        ]
         if given:
             raise UserError(f"--load fits nothing, so leave out {', '.join(given)}.")
         if _PREDICT.value is None:
@@ -104,10 +109,6 @@ def _check_flags(arguments: Sequence[str]) -> Path:
     out = Path(_OUT.value)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is not an empty folder; name a new one with --out.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
     return out
 
 
@@ -146,6 +147,11 @@ def _estimate() -> tuple[PnsEstimator, Any]:
 
 def _main(arguments: Sequence[str]) -> None:
     out = _check_flags(arguments[1:])
+    made = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
     try:
         estimator, people = _estimate()
         _say(f"intervals for {len(people):,} people")
@@ -165,7 +171,7 @@ def _main(arguments: Sequence[str]) -> None:
             estimator.save(out / "model")
         write_json(out / "config.json", {flag.name: flag.value for flag in _SETTINGS})
     except BaseException:
-        if not any(out.iterdir()):
+        if made and not any(out.iterdir()):
             out.rmdir()  # nothing was written: leave nothing behind
         raise
     if estimator.compatibility()["p_value"] < 0.05:

@@ -92,8 +92,8 @@ class PnsEstimator:
     ):
         """Stores the settings."""
         self.method: Method = method
-        self.num_draws = num_draws
-        self.seed = seed
+        self.num_draws = int(num_draws)
+        self.seed = int(seed)
         self.missing: Missing = missing
         self.unseen: Unseen = unseen
         self.calibrate = calibrate
@@ -138,28 +138,31 @@ class PnsEstimator:
             "observational": read_table(observational, "observational"),
             "experimental": read_table(experimental, "experimental"),
         }
-        special = [treatment, outcome] + ([weights] if weights else [])
+        special = [treatment, outcome] + ([] if weights is None else [weights])
+        if len(set(special)) < len(special):
+            raise UserError(
+                f"treatment, outcome and weights must be different columns, got {special}."
+            )
         columns = _choose_covariates(tables, special, covariates)
-        self.treatment_ = find_two_values(
-            tables, treatment, "treatment", treatment_reference
-        )
-        self.outcome_ = find_two_values(tables, outcome, "outcome", outcome_reference)
-        self.encoder_ = make_encoder(tables, columns, self.missing, self.unseen)
+        # Nothing is kept before all of it worked: a fit that fails changes nothing.
+        treated = find_two_values(tables, treatment, "treatment", treatment_reference)
+        happened = find_two_values(tables, outcome, "outcome", outcome_reference)
+        encoder = make_encoder(tables, columns, self.missing, self.unseen)
         triples, people = [], []
         for name, table in tables.items():
-            z, _ = self.encoder_.encode(table, name)
-            x = self.treatment_.encode(table, name)
-            triples.append((z, x, self.outcome_.encode(table, name)))
+            z, _ = encoder.encode(table, name)
+            x = treated.encode(table, name)
+            triples.append((z, x, happened.encode(table, name)))
             people.append(_read_weights(table, weights, name))
         arms = np.bincount(triples[1][1], minlength=2)
         if arms.min() == 0:
-            absent = (self.treatment_.zero, self.treatment_.one)[int(arms.argmin())]
+            absent = (treated.zero, treated.one)[int(arms.argmin())]
             raise UserError(
                 f"the experimental table has nobody with {treatment} = {absent!r}; an "
                 "experiment needs both arms."
             )
         counts = pm.counts_from_tables(
-            *triples, weights=(people[0], people[1]) if weights else None
+            *triples, weights=None if weights is None else (people[0], people[1])
         )
         key = jax.random.key(self.seed)
         recipe = self.recipe or default_recipe(self.method)
@@ -175,13 +178,15 @@ class PnsEstimator:
                     f"there are too few people to learn from: {error}"
                 ) from error
             raise
-        self._sampler = fitted.sampler
-        self.num_rows_ = float(sum(np.sum(part) for part in counts[1:]))
-        self.compatibility_ = run_compatibility_test(
+        compatibility = run_compatibility_test(
             jax.random.fold_in(key, 1), counts, fitted.sampler.model.standardiser
         )
+        self.treatment_, self.outcome_, self.encoder_ = treated, happened, encoder
+        self._sampler = fitted.sampler
+        self.compatibility_ = compatibility
+        self.num_rows_ = float(sum(np.sum(part) for part in counts[1:]))
         self.summary_ = summarise_fit(tables, triples, fitted)
-        self._population = _sample_people(tables, columns, self.seed)
+        self._population = _sample_people(tables, encoder, self.seed)
         return self
 
     def intervals(
@@ -208,6 +213,8 @@ class PnsEstimator:
             outside: whether a covariate lies outside what training saw.
         """
         made = _checked_estimand(estimand)
+        if target not in ("set", "parameter"):
+            raise UserError(f"target must be 'set' or 'parameter', got {target!r}.")
         pi_options = {"num_rows": self._fitted().num_rows_, "target": target}
         table = read_table(rows, "prediction")
         z, outside = self.encoder_.encode(table, "prediction")
@@ -319,8 +326,18 @@ class PnsEstimator:
         made = _checked_estimand(estimand)
         _check_alpha(alpha)
         num_rows = self._fitted().num_rows_
-        weights = np.asarray(weights, float)
         z, _ = self.encoder_.encode(read_table(rows, "prediction"), "prediction")
+        weights = np.asarray(weights, float)
+        if (
+            weights.ndim != 2
+            or weights.shape[1] != len(z)
+            or not np.all(np.isfinite(weights) & (weights >= 0))
+            or not np.all(weights.sum(axis=1) > 0)
+        ):
+            raise UserError(
+                f"weights must have shape [num_groups, {len(z)}], be finite and not "
+                "negative, and not be all 0 in a group."
+            )
         if not self._get_sampler().has_draws:
             share = weights / weights.sum(axis=1, keepdims=True)
             lower, upper, _ = _plug_in(made, self._get_sampler().model.atoms(z))
@@ -421,7 +438,9 @@ class PnsEstimator:
             made.compatibility_ = card["compatibility"]
             made.summary_ = FitSummary(**card["summary"])
             made.num_rows_ = card["num_rows"]
-            made.missing, made.unseen = "error", made.encoder_.unseen
+            indicator = any(c.indicator for c in made.encoder_.covariates)
+            made.missing = "indicator" if indicator else "error"
+            made.unseen = made.encoder_.unseen
             scale = card["scale"]
         except (KeyError, TypeError) as error:
             raise UserError(
@@ -531,6 +550,8 @@ def _choose_covariates(
                 raise UserError(
                     f"the {name} table has no column {column!r}; it has {shown}."
                 )
+    if isinstance(covariates, str):
+        raise UserError(f"covariates must be a list of names, got {covariates!r}.")
     if covariates is not None:
         chosen = list(covariates)
         both = [column for column in chosen if column in special]
@@ -572,6 +593,8 @@ def _read_weights(table: pd.DataFrame, weights: str | None, name: str) -> np.nda
 
 def _subgroup(count: int, mask: Any, weights: Any) -> np.ndarray:
     share = np.ones(count) if weights is None else np.asarray(weights, float)
+    if share.shape != (count,):
+        raise UserError(f"weights must be {count} numbers, one per row.")
     if mask is not None:
         chosen = np.asarray(mask)
         if chosen.shape != (count,) or chosen.dtype != bool:
@@ -585,10 +608,17 @@ def _subgroup(count: int, mask: Any, weights: Any) -> np.ndarray:
 
 
 def _sample_people(
-    tables: dict[str, pd.DataFrame], columns: list[str], seed: int, most: int = 1000
+    tables: dict[str, pd.DataFrame], encoder: Encoder, seed: int, most: int = 1000
 ) -> pd.DataFrame:
     """Keeps some people of both tables in memory, for the report alone."""
-    people = pd.concat([t[columns] for t in tables.values()], ignore_index=True)
+    numbers = [c.column for c in encoder.covariates if c.kind == "number"]
+    parts = []
+    for table in tables.values():
+        kept = table[encoder.columns].copy()
+        for column in numbers:
+            kept[column] = kept[column].to_numpy(dtype=float, na_value=np.nan)
+        parts.append(kept)
+    people = pd.concat(parts, ignore_index=True)
     if len(people) > most:
         people = people.sample(most, random_state=seed)
     return people.reset_index(drop=True)

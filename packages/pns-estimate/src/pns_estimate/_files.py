@@ -23,6 +23,11 @@ def read_table(source: Any, name: str) -> pd.DataFrame:
     """
     if isinstance(source, pd.DataFrame):
         table = source
+    elif not isinstance(source, (str, os.PathLike)):
+        raise UserError(
+            f"the {name} table must be a DataFrame or a path, got "
+            f"{type(source).__name__}."
+        )
     else:
         path = Path(source)
         if not path.is_file():
@@ -33,6 +38,11 @@ def read_table(source: Any, name: str) -> pd.DataFrame:
             elif path.name.endswith((".csv", ".csv.gz")):
                 _check_header(path, name)
                 table = pd.read_csv(path)
+                if not isinstance(table.index, pd.RangeIndex):
+                    raise UserError(
+                        f"the {name} table {path} has rows with more fields than its "
+                        "header names; name every column."
+                    )
             else:
                 raise UserError(
                     f"the {name} table {path} must end in .csv, .csv.gz or .parquet."

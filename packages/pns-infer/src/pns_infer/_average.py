@@ -13,7 +13,7 @@ from pns_infer._critical import (
     sorted_maxima,
 )
 from pns_infer._estimands import PNS, Estimand
-from pns_infer._inputs import Draws, check_alpha, term_blocks
+from pns_infer._inputs import Draws, check_alpha, check_num_rows, term_blocks
 
 
 class AverageInterval(NamedTuple):
@@ -64,14 +64,12 @@ def average_interval(
       points_per_chunk: as for `intervals_from_draws`.
     """
     check_alpha(alpha)
+    check_num_rows(num_rows)
     if weights is not None:
         weights = np.asarray(weights, float)
         sums = np.sum(weights, axis=-1)
-        if (
-            not np.all(weights >= 0)
-            or not np.all(sums > 0)
-            or weights.ndim not in (1, 2)
-        ):
+        usable = np.all(np.isfinite(weights) & (weights >= 0)) and np.all(sums > 0)
+        if not usable or weights.ndim not in (1, 2):
             raise ValueError(
                 "weights must not be negative and not all be zero; a subgroup is empty, or "
                 "a weight is missing."
@@ -92,7 +90,8 @@ def average_interval(
         total = total + share.sum(axis=-1)
         for i in (0, 1):
             values, deviations = _selected(pair[i], limits[i], num_rows)
-            ends[i] = ends[i] + share @ values
+            # A side without terms and limits is infinite; 0 times that counts nothing.
+            ends[i] = ends[i] + np.sum(share * np.where(share > 0, values, 0), axis=-1)
             noise[i] = noise[i] + share @ deviations
     if weights is not None and start != weights.shape[-1]:
         raise ValueError(

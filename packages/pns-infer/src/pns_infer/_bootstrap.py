@@ -141,13 +141,14 @@ class MultiplierBootstrap:
           curvature: 'ggn', 'hessian' or 'estimating_equation'.
           damping: added to the diagonal of J, whose scale is that of a mean loss.
           max_iterations: of conjugate gradients (GMRES for 'estimating_equation').
-          tolerance: relative residual at which they stop; more than that is warned of.
+          tolerance: relative residual at which they stop; more than that, and than 0.001,
+            is warned of.
           rows_per_batch: rows whose activations are held at a time.
           draws_per_batch: draws solved at a time.
         """
         check_option("scope", scope, ("full", "last_layer"))
         check_option("curvature", curvature, ("hessian", "ggn", "estimating_equation"))
-        z, counts = jnp.asarray(z), jnp.asarray(counts)
+        z, counts = jnp.asarray(z, float), jnp.asarray(counts, float)
         _check_rows(z, counts, layout)
         if num_draws < 2:
             raise ValueError(f"num_draws must be at least 2, got {num_draws}.")
@@ -413,7 +414,7 @@ def _batch_rows(z, counts, layout: CellLayout, size: int) -> _Rows:
     return _Rows(
         z=z.reshape(-1, size, *z.shape[1:]),
         counts=counts.reshape(-1, size, counts.shape[1]),
-        sizes=jnp.asarray(by_source[list(layout.source)], z.dtype),
+        sizes=jnp.asarray(by_source[list(layout.source)], counts.dtype),
     )
 
 

@@ -37,6 +37,12 @@ def check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}.")
 
 
+def check_num_rows(num_rows: float) -> None:
+    """Raises unless log n is safely positive."""
+    if not 2 <= num_rows < np.inf:
+        raise ValueError(f"num_rows must be at least 2, got {num_rows}.")
+
+
 def term_blocks(
     draws: Draws | Iterable[Draws],
     estimand: Estimand,
@@ -52,6 +58,10 @@ def term_blocks(
       points_per_chunk: how many points to hold as terms at a time.
       centre: Atoms or BoundTerms [num_points]; only for draws that are no iterable.
     """
+    if points_per_chunk < 1:
+        raise ValueError(
+            f"points_per_chunk must be at least 1, got {points_per_chunk}."
+        )
     if isinstance(draws, (pb.Atoms, pb.BoundTerms)):
         blocks: Iterable = _cut(draws, centre, points_per_chunk)
     else:
@@ -144,6 +154,8 @@ def _sides(draws: Draws, centre: Draws | None, estimand: Estimand) -> tuple[Side
                 f"draws must be finite; of this block, {len(bad)} points have draws "
                 f"that are not, the first at place {bad[0]}."
             )
+        if at is not None and not is_traced(at) and not np.all(np.isfinite(at)):
+            raise ValueError("centre must be finite.")
         values = xp.moveaxis(sign * values, 0, -1)  # [points, terms, draws]
         if xp is np:
             values = np.ascontiguousarray(values)

@@ -24,6 +24,7 @@ from pns_infer._inputs import (
     Target,
     Which,
     check_alpha,
+    check_num_rows,
     check_option,
     is_traced,
     term_blocks,
@@ -114,8 +115,8 @@ def intervals_from_draws(
             "selection='adaptive' and target='parameter' need num_rows, the number of "
             "rows behind the estimates; or ask for selection='none', target='set'."
         )
-    if num_rows is not None and num_rows < 2:
-        raise ValueError(f"num_rows must be at least 2, got {num_rows}.")
+    if num_rows is not None:
+        check_num_rows(num_rows)
     parts = [
         _correct(lower, upper, alpha, num_rows, estimand, target, side, selection)
         for lower, upper in term_blocks(draws, estimand, points_per_chunk, centre)
@@ -149,7 +150,7 @@ def intervals_from_estimates(
     lower, upper = (np.asarray(part, float) for part in terms)
     covariance = np.asarray(covariance, float)
     size = lower.shape[-1] + upper.shape[-1]
-    if lower.ndim != 2 or upper.shape[:1] != lower.shape[:1]:
+    if lower.ndim != 2 or upper.shape[:1] != lower.shape[:1] or not len(lower):
         raise ValueError(
             "terms must have shapes [num_points, num_lower] and [num_points, num_upper], "
             f"got {list(lower.shape)} and {list(upper.shape)}."
@@ -159,6 +160,10 @@ def intervals_from_estimates(
             f"covariance must have shape {[len(lower), size, size]}, one matrix over "
             f"lower and upper terms per point, got {list(covariance.shape)}."
         )
+    if not np.all(np.isfinite(covariance)):
+        raise ValueError("covariance must be finite.")
+    if num_draws <= size:
+        raise ValueError(f"num_draws must exceed {size}, got {num_draws}.")
     normals = np.asarray(jax.random.normal(key, (num_draws, size)), float)
     # The sample moments are made exact, so that the covariance given is the one used.
     normals -= normals.mean(axis=0)

@@ -1,6 +1,7 @@
 """A fitted model: probabilities for new people, draws of them, and its files."""
 
 import functools
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -142,6 +143,7 @@ class FittedModel:
             card = {
                 "format": _FORMAT,
                 "version": importlib.metadata.version("pns-models"),
+                "files": _digests(aside / "arrays"),
                 "recipe": self.recipe.to_json(),
                 "standardiser": {
                     name: value.tolist()
@@ -188,6 +190,11 @@ def load(folder: str | os.PathLike) -> FittedModel:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder}: model.json does not fit: {error}.") from error
+    if _digests(folder / "arrays") != card.get("files"):
+        raise ValueError(
+            f"{folder}: its arrays cannot be read: files are missing, cut short or "
+            "changed; copy the whole folder again."
+        )
     network = recipe.network.make(jax.random.key(0), len(standardiser.mean))
     structure, state = nnx.split(network)
     try:
@@ -197,6 +204,17 @@ def load(folder: str | os.PathLike) -> FittedModel:
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{folder}: its arrays cannot be read: {error}") from error
     return FittedModel(nnx.merge(structure, state), recipe, standardiser)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Hashes every file below a folder, so that damage is found before it is read."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def _blocks(z: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
