@@ -67,6 +67,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder):
     assert full.returncode == 2 and "not an empty folder" in full.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -98,6 +98,7 @@ def test_harm_average_band_and_threshold_agree_with_each_other(fitted, people):
     assert 0 < sure.sum() < len(sure)
 
 
+@pytest.mark.slow
 def test_order_of_rows_and_columns_does_not_matter(tables, people):
     observational, experimental = tables
     first = fit(observational, experimental)
@@ -111,6 +112,7 @@ def test_order_of_rows_and_columns_does_not_matter(tables, people):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", _methods.METHODS)
 def test_every_method_answers_and_survives_saving(method, tables, people, tmp_path):
     made = fit(*tables, method=method, calibrate=method in ("epinet", "ensemble"))
@@ -139,6 +141,7 @@ def test_every_method_answers_and_survives_saving(method, tables, people, tmp_pa
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.slow
 def test_values_with_names_need_a_reference(tables, people):
     observational, experimental = (
         table.assign(
@@ -155,6 +158,7 @@ def test_values_with_names_need_a_reference(tables, people):
         fit(observational, experimental, treatment_reference="nothing")
 
 
+@pytest.mark.slow
 def test_weights_are_people(tables, people):
     observational, experimental = tables
     doubled = fit(observational.assign(w=2.0), experimental.assign(w=2.0), weights="w")
@@ -163,6 +167,7 @@ def test_weights_are_people(tables, people):
         fit(observational.assign(w=0.0), experimental.assign(w=1.0), weights="w")
 
 
+@pytest.mark.slow
 def test_missing_values_and_unseen_categories_follow_the_policy(tables, people):
     observational, experimental = (table.copy() for table in tables)
     observational.loc[:50, "region"] = None
@@ -268,6 +273,7 @@ def test_folders_that_are_no_model_are_told(fitted, tmp_path):
         pe.PnsEstimator.load(tmp_path / "less")
 
 
+@pytest.mark.slow
 def test_tables_that_contradict_each_other_are_found():
     observational, experimental = draw_table(4000, False, 3), draw_table(3000, True, 4)
     observational["y"] = 1  # everybody who chose had the outcome
@@ -301,6 +307,7 @@ def test_the_front_door_covers_the_truth():
     assert scores.width < 0.9
 
 
+@pytest.mark.slow
 def test_categories_are_the_same_value_whatever_their_type(tables, people):
     """Integer codes in one table, floats in the other, text nowhere."""
     codes = {"north": 1, "south": 2, "west": 3}
@@ -320,6 +327,7 @@ def test_categories_are_the_same_value_whatever_their_type(tables, people):
     pd.testing.assert_frame_equal(whole, floats)
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_changes_nothing(tables, people):
     made = fit(*tables)
     before = made.intervals(people)
@@ -329,6 +337,7 @@ def test_a_fit_that_fails_changes_nothing(tables, people):
     pd.testing.assert_frame_equal(made.intervals(people), before)
 
 
+@pytest.mark.slow
 def test_an_unknown_category_is_not_the_first_one(tables, people):
     made = fit(*tables, unseen="unknown")
     rows = people.head(1)
@@ -336,6 +345,7 @@ def test_an_unknown_category_is_not_the_first_one(tables, people):
     assert not np.allclose(mars, north)
 
 
+@pytest.mark.slow
 def test_booleans_with_gaps_and_time_stamps_are_numbers(tables, people):
     observational, experimental = (table.copy() for table in tables)
     observational["member"] = observational["member"].astype("boolean")
@@ -352,6 +362,7 @@ def test_booleans_with_gaps_and_time_stamps_are_numbers(tables, people):
     assert np.isfinite(made.intervals(made._population.head(20))["upper"]).all()
 
 
+@pytest.mark.slow
 def test_roles_do_not_overlap_and_settings_may_be_numpy(tables, people, tmp_path):
     for roles in ({"outcome": "x"}, {"weights": "x"}):
         with pytest.raises(pe.UserError, match="must be different columns"):

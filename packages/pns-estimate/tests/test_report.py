@@ -43,6 +43,7 @@ def test_the_page_is_complete_and_needs_no_network(page, fitted, people):
     assert f"{100 * group.lower:.1f}% to {100 * group.upper:.1f}%" in text
 
 
+@pytest.mark.slow
 def test_text_of_users_is_escaped(tables, tmp_path):
     evil = "<script>alert(1)</script>"
     observational, experimental = (
@@ -57,6 +58,7 @@ def test_text_of_users_is_escaped(tables, tmp_path):
     assert "&lt;script&gt;" in text and "south&lt;b&gt;&amp;" in text
 
 
+@pytest.mark.slow
 def test_a_plug_in_fit_says_that_it_promises_nothing(tables, people, tmp_path):
     made = pe.PnsEstimator("plug_in", recipe=small_recipe("anchored"))
     made.fit(*tables, treatment="x", outcome="y")
@@ -117,6 +119,7 @@ def test_a_browser_shows_the_page_without_sideways_scrolling(page, width, tmp_pa
     assert shown <= window and drawings == 4
 
 
+@pytest.mark.slow
 def test_people_with_missing_values_are_reported_on(tables, tmp_path):
     observational, experimental = (table.copy() for table in tables)
     observational.loc[:50, "region"] = None

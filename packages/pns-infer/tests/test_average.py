@@ -34,6 +34,7 @@ def test_the_mean_of_a_well_identified_term_is_that_of_its_draws():
         np.testing.assert_allclose(field, [one, two])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.02, 0.5])
 def test_the_mean_is_covered_whether_terms_tie_or_not(gap):
     """30 points with independent noise, the hard case: a plug-in would never cover.

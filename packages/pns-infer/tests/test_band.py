@@ -59,6 +59,7 @@ def simulated_bands(num_replicates, alpha, options):
     return np.mean(covered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"statistic": "one_sided"}, {"statistic": "one_sided", "side": "lower"}],
@@ -90,6 +91,7 @@ def heterogeneity_draws(rng, centre, noise):
     return pb.BoundTerms(middle.lower + noise[0], middle.upper + noise[1])
 
 
+@pytest.mark.slow
 def test_heterogeneity_is_found_where_it_is_and_seldom_elsewhere():
     """Point-identified at 20 points; 300 replicates at the 10% level: error 0.017."""
     rng = np.random.default_rng(1)

@@ -55,6 +55,7 @@ def sandwich(design, counts, beta):
     return inverse @ meat @ inverse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curvature", ["hessian", "ggn", "estimating_equation"])
 def test_draws_of_a_logistic_model_have_the_sandwich_covariance(curvature):
     """4,000 draws: a standard deviation is known to 1.1%."""
@@ -89,6 +90,7 @@ def test_draws_of_a_logistic_model_have_the_sandwich_covariance(curvature):
     np.testing.assert_allclose(drawn.mean(0), at @ beta, atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_row_of_many_people_is_as_good_as_many_rows():
     """The same solves; the multipliers differ, so standard errors agree in law."""
     z, counts, params, *_ = logistic_data(60)
@@ -212,6 +214,7 @@ def dense_curvature(curvature):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curvature", ["hessian", "ggn", "estimating_equation"])
 def test_products_are_those_of_the_dense_matrix(curvature):
     bootstrap = make("ggn")
@@ -226,6 +229,7 @@ def test_products_are_those_of_the_dense_matrix(curvature):
     assert (asymmetry > 1e-3) == (curvature == "estimating_equation")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curvature", ["ggn", "estimating_equation"])
 @pytest.mark.parametrize("scope", ["full", "last_layer"])
 def test_shared_solves_equal_the_per_point_algorithm(curvature, scope):
@@ -275,6 +279,7 @@ def test_the_last_layer_equals_the_full_scope_of_a_model_that_is_one_layer():
     np.testing.assert_allclose(last.shifts, full.shifts, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_each_sample_is_divided_by_its_own_size():
     """Ten times the experiment: its share of the noise falls by the root of ten.
 

@@ -32,6 +32,7 @@ def boundary(num_strata):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_strata", "people", "assigned"),
     [(1, 200, 100), (5, 2000, 500), (100, 60, 30), (20, 30, 400)],
@@ -50,6 +51,7 @@ def test_the_size_at_the_boundary_is_at_most_alpha(num_strata, people, assigned)
     assert np.mean(rejections) < 0.1 + 3 * 0.015
 
 
+@pytest.mark.slow
 def test_power_grows_to_one_and_the_guilty_inequality_is_named():
     rng = np.random.default_rng(1)
     atoms = boundary(8)

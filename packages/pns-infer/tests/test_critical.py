@@ -114,6 +114,7 @@ def simulate_estimates(rng, values, covariance, num):
 WIDE = pi.linear_estimand("any", (np.zeros((0, 6)), []), (np.zeros((0, 6)), []))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["none", "adaptive"])
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_gaussian_coverage_is_nominal(name, selection):
@@ -167,6 +168,7 @@ def test_gaussian_coverage_is_nominal(name, selection):
         assert above > 0.65  # one term matters, and it pays for all three
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.02, 2.0])
 @pytest.mark.parametrize("target", ["set", "parameter"])
 def test_two_sided_coverage_of_set_and_parameter(gap, target):

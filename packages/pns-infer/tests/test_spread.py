@@ -75,6 +75,7 @@ def simulate(shrink, num_cells=400, people=60, groups=False, seed=0):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shrink", [0.5, 1.0, 2.0])
 def test_the_scale_that_was_lost_is_found(shrink):
     """400 independent cells: the profile is sharp to about ten per cent."""
@@ -95,6 +96,7 @@ def test_both_tables_are_judged():
         assert not np.allclose(alone.log_likelihood, both.log_likelihood)
 
 
+@pytest.mark.slow
 def test_rows_of_single_people_are_judged_by_group():
     """Each cell is twenty rows of one person, who share the error of their cell."""
     draws, observational, experimental, rows = simulate(
