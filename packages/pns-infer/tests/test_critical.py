@@ -237,3 +237,18 @@ def test_quantiles_by_array_are_those_by_number():
 def test_a_known_term_does_not_hold_the_greatest_tail_at_zero():
     made = even_side([0.0, 0.0], spread=(1.0, 0.0))
     assert _critical.critical_value(_critical.sorted_maxima(made), 0.25)[0] < 0
+
+
+def test_the_noisier_end_decides_how_much_the_parameter_may_save():
+    """A sharp lower end must not make the set look wide beside a noisy upper one.
+
+    Phi(tau D) with 1 / tau = log n * max of the quartile ranges: 0.60 here, so kappa is
+    the 0.970 quantile of a normal, 1.88; with the lesser range it would be 1.64.
+    """
+    rng = np.random.default_rng(7)
+    lower = 0.3 + 0.001 * rng.standard_normal((20_000, 1, 1))
+    upper = 0.6 + 0.1 * rng.standard_normal((20_000, 1, 1))
+    made = pi.intervals_from_draws(
+        pb.BoundTerms(lower, upper), num_rows=5000, estimand=WIDE, target="parameter"
+    )
+    np.testing.assert_allclose(made.kappa_upper, 1.88, atol=0.06)

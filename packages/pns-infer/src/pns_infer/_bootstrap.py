@@ -74,7 +74,7 @@ class NotConvergedWarning(UserWarning):
 
 
 class _Problem(NamedTuple):
-    """Functions and settings; hashable, so that compiled programs are shared."""
+    """Functions and settings; hashable, so that it can be a static argument of jit."""
 
     outputs: Outputs  # of the flat parameter vector
     frozen_nll: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
