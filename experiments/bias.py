@@ -19,7 +19,7 @@ from absl import app, flags, logging
 from matplotlib.figure import Figure
 from runner import run_tasks
 
-_PRESET = flags.DEFINE_string("preset", "default", "'default' or 'smoke'.")
+_PRESET = flags.DEFINE_enum("preset", "default", ["default", "smoke"], "Which grid.")
 _SEED = flags.DEFINE_integer("seed", 2026, "Decides the simulation.")
 _OUT = flags.DEFINE_string("out", None, "Folder of the results.", required=True)
 

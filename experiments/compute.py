@@ -24,7 +24,9 @@ import pns_models as pm
 from absl import app, flags, logging
 from runner import run_tasks
 
-_PRESET = flags.DEFINE_string("preset", "default", "'default' or 'smoke'.")
+_PRESET = flags.DEFINE_enum(
+    "preset", "default", ["default", "full_bootstrap", "smoke"], "Which study."
+)
 _OUT = flags.DEFINE_string("out", None, "Folder of the results.")
 _ONE = flags.DEFINE_string(
     "one_task", None, "For the program itself: one task as JSON."

@@ -160,6 +160,8 @@ def plot_sensitivity(folder: str | Path) -> None:
 def main(argv: Sequence[str]) -> None:
     """Summarizes a folder of results."""
     del argv
+    if not gather(flags.FLAGS.out):
+        raise app.UsageError(f"{flags.FLAGS.out} holds no results (*.jsonl).")
     print(write_summary(flags.FLAGS.out))
 
 

@@ -23,7 +23,9 @@ _OBSERVATIONAL = flags.DEFINE_string("observational", None, "Parquet.", required
 _EXPERIMENTAL = flags.DEFINE_string("experimental", None, "Parquet.", required=True)
 _TREATMENT = flags.DEFINE_string("treatment", "x", "Column of 0 and 1.")
 _OUTCOME = flags.DEFINE_string("outcome", "y", "Column of 0 and 1.")
-_PRESET = flags.DEFINE_string("preset", "epinet", "'anchored', 'epinet' or 'smoke'.")
+_PRESET = flags.DEFINE_enum(
+    "preset", "epinet", ["anchored", "epinet", "smoke"], "Which search."
+)
 _SEED = flags.DEFINE_integer("seed", 0, "Decides training.")
 _OUT = flags.DEFINE_string("out", None, "Folder of the results.", required=True)
 
