@@ -80,28 +80,14 @@ def counts_from_tables(
 def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
     """Merges rows with identical covariates by adding their counts.
 
-    Rows are found by a 64-bit hash of their bits and compared in full, so the result is
-    exact; beside the table itself this takes a few numbers per row.
-
     Args:
       counts: any counts.
       only_if_halved: return the input unless at most half of the rows remain.
     """
     z = np.asarray(counts.z)
-    hashes = _row_hashes(z)
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    first, group = group_rows(z)
     if only_if_halved and 2 * len(first) > len(z):
         return counts
-    order = np.argsort(first)
-    first, group = first[order], np.argsort(order)[group]
-    step = 65_536
-    for start in range(0, len(z), step):
-        part = slice(start, start + step)
-        if not np.array_equal(z[part], z[first[group[part]]]):
-            # Two different rows share a hash: group by the rows themselves.
-            _, group = np.unique(z, axis=0, return_inverse=True)
-            _, first = np.unique(group, return_index=True)
-            break
     merged = [
         np.stack(
             [
@@ -115,6 +101,30 @@ def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
         for cells in counts[1:]
     ]
     return Counts(z[first], *merged)
+
+
+def group_rows(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Finds which rows are identical.
+
+    Rows are found by a 64-bit hash of their bits and compared in full, so the result is
+    exact; beside the table itself this takes a few numbers per row.
+
+    Returns:
+      The first row of each group, in ascending order, and the group of each row.
+    """
+    hashes = _row_hashes(z)
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    first, group = first[order], np.argsort(order)[group]
+    step = 65_536
+    for start in range(0, len(z), step):
+        part = slice(start, start + step)
+        if not np.array_equal(z[part], z[first[group[part]]]):
+            # Two different rows share a hash: group by the rows themselves.
+            _, group = np.unique(z, axis=0, return_inverse=True)
+            _, first = np.unique(group, return_index=True)
+            break
+    return first, group
 
 
 def split_counts(

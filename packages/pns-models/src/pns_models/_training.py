@@ -19,6 +19,7 @@ import optax
 import tqdm
 from flax import nnx
 
+from pns_models._batches import Batch, Batches, numpy_rng
 from pns_models._checkpoints import RunCheckpoints
 from pns_models._config import Recipe, TrainConfig
 from pns_models._data import Counts, merge_counts, split_counts
@@ -116,7 +117,7 @@ def fit(
     if config.merge is not False:
         counts = merge_counts(counts, only_if_halved=not config.merge)
     train, validation = split_counts(
-        _numpy_rng(keys["split"]), counts, config.validation_fraction
+        numpy_rng(keys["split"]), counts, config.validation_fraction
     )
     for name, part in (("training", train), ("held-out", validation)):
         empty = min(part.observational.sum(), part.experimental.sum()) <= 0
@@ -145,14 +146,18 @@ class _Run:
         config = recipe.training
         self.structure, params, self.fixed = nnx.split(network, nnx.Param, ...)
         num_rows = len(train.z)
-        size = config.batch_size
-        # A batch of all rows needs no shuffling.
-        self.batch_size = None if size is None or size >= num_rows else size
+        size = min(config.batch_size or num_rows, num_rows)
         visits = (config.epochs or 0) * num_rows
-        self.num_steps = config.max_steps or -(-visits // (self.batch_size or num_rows))
-        self.num_rows = num_rows
-        self.train_totals = _totals(train)
-        self.data = _make_data(network, train, config, keys, self.batch_size is None)
+        self.num_steps = config.max_steps or -(-visits // size)
+        # A batch stands for all rows, so totals are compared with its share of them.
+        self.batch_totals = _totals(train) * (size / num_rows)
+        cells = _flat_cells(train)
+        full_batch = size == num_rows
+        self.data = _make_data(network, train.z, cells, config, keys, full_batch)
+        self.batches = None  # a batch of all rows needs no shuffling
+        if not full_batch:
+            may_merge = self.data.quantiles is None
+            self.batches = Batches(keys["batches"], train.z, cells, size, may_merge)
         self.validation = _make_blocks(validation, standardiser)
         self.validation_totals = _totals(validation)
         self.tx = _make_optimizer(config, self.num_steps, params)
@@ -164,7 +169,6 @@ class _Run:
             waited=jnp.asarray(0),
             step=jnp.asarray(0),
         )
-        self._epoch_rows = functools.lru_cache(2)(self._shuffle)
 
     def fingerprint(self, key: jax.Array) -> dict[str, Any]:
         """Says which run this is, to refuse a checkpoint of another one."""
@@ -232,27 +236,7 @@ class _Run:
         else:
             self.state = self.state._replace(waited=self.state.waited + 1)
 
-    def _shuffle(self, epoch: int) -> np.ndarray:
-        rng = _numpy_rng(jax.random.fold_in(self.keys["batches"], epoch))
-        return rng.permutation(self.num_rows).astype(np.int32)
-
-    def _batches(self, step: int, size: int) -> np.ndarray:
-        """Returns the rows [size, batch_size] of some steps.
-
-        Epochs are permutations one after the other, cut into batches: every row is
-        visited once in each, and a batch may end one epoch and begin the next.
-        """
-        assert self.batch_size is not None
-        first, last = step * self.batch_size, (step + size) * self.batch_size
-        epochs = range(first // self.num_rows, -(-last // self.num_rows))
-        stream = np.concatenate([self._epoch_rows(epoch) for epoch in epochs])
-        start = first - epochs[0] * self.num_rows
-        return stream[start : start + last - first].reshape(size, self.batch_size)
-
     def _chunk(self, step: int, size: int):
-        rows = None
-        if self.batch_size is not None:
-            rows = self._batches(step, size)
         return _train_chunk(
             self.structure,
             self.tx,
@@ -261,8 +245,8 @@ class _Run:
             self.state,
             self.fixed,
             self.data,
-            self.train_totals,
-            rows,
+            self.batch_totals,
+            None if self.batches is None else self.batches(step, size),
             self.keys["index"],
             self.keys["noise"],
         )
@@ -298,35 +282,29 @@ def _train_chunk(
     fixed,
     data,
     totals,
-    rows,
+    batches,
     index_key,
     noise_key,
 ):
-    """Takes `size` steps; rows [size, batch_size], or None for all rows each time."""
+    """Takes `size` steps; batches are stacked, or None for all rows each time."""
 
-    def step(carry: _State, rows):
+    def step(carry: _State, batch: Batch | None):
         network = nnx.merge(structure, carry.params, fixed)
         key = jax.random.fold_in(index_key, carry.step)
         indices = network.training_indices(key, num_indices)
-        batch, share = data, 1.0
-        if rows is not None:
-            batch = jax.tree.map(
-                lambda leaf: leaf[rows], data._replace(quantiles=None)
-            )._replace(quantiles=data.quantiles)
-            share = len(rows) / len(data.z)
-        cells = batch.cells
+        z, cells, which, directions = data.z, data.cells, data.which, data.directions
+        if batch is not None:
+            z = z[batch.rows]
+            cells = cells[batch.rows] if batch.cells is None else batch.cells
         if data.quantiles is not None:
-            directions = batch.directions
-            if directions is None:
-                assert rows is not None  # directions are kept for full batches
-                directions = cell_directions(network, noise_key, rows)
-            cells = noisy_cells(data.quantiles, batch.which, directions, indices)
+            if batch is not None:
+                which = which[batch.rows]
+                directions = cell_directions(network, noise_key, batch.rows)
+            cells = noisy_cells(data.quantiles, which, directions, indices)
 
         def loss(params):
-            raw = nnx.merge(structure, params, fixed).raw(batch.z, indices)
-            # The batch stands for all rows, so its sums are scaled up.
-            scaled = totals * share
-            return loss_by_index(raw, cells, scaled, network.link, training=True).mean()
+            raw = nnx.merge(structure, params, fixed).raw(z, indices)
+            return loss_by_index(raw, cells, totals, network.link, training=True).mean()
 
         value, gradient = jax.value_and_grad(loss)(carry.params)
         updates, optimizer = tx.update(gradient, carry.optimizer, carry.params)
@@ -338,7 +316,7 @@ def _train_chunk(
         )
         return carry, value
 
-    return jax.lax.scan(step, state, rows, length=size)
+    return jax.lax.scan(step, state, batches, length=size)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -349,10 +327,9 @@ def _evaluate_block(structure, num_indices, params, fixed, z, cells, totals, key
     return loss_by_index(raw, cells, totals, network.link).mean()
 
 
-def _make_data(network, train, config, keys, full_batch) -> _Data:
+def _make_data(network, z, cells, config, keys, full_batch) -> _Data:
     """Puts training rows, already standardised, on the device."""
-    cells = _flat_cells(train)
-    data = _Data(z=jnp.asarray(train.z), cells=jnp.asarray(cells))
+    data = _Data(z=jnp.asarray(z), cells=jnp.asarray(cells))
     if config.data_noise == "none" or not network.is_epistemic:
         return data
     table = make_noise_table(cells)
@@ -415,10 +392,6 @@ def _digest(*arrays: jax.Array) -> str:
     for array in arrays:
         digest.update(np.asarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _numpy_rng(key: jax.Array) -> np.random.Generator:
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def _check_counts(counts: Counts) -> None:

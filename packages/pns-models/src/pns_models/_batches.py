@@ -1,0 +1,101 @@
+"""Which people each training step sees.
+
+Epochs are permutations one after the other, cut into batches: every row is visited once
+in each, and a batch may end one epoch and begin the next. Batches are a function of the
+key and the step alone.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from pns_models._data import Array, group_rows
+
+_ROUND_UP = 256  # to this multiple, so that merged batches need few programs
+
+
+class Batch(NamedTuple):
+    """Rows of one step, or of several stacked.
+
+    Attributes:
+      rows: [size] indices of training rows.
+      cells: [size, 8] counts that take the place of the rows' own, or None.
+    """
+
+    rows: Array
+    cells: Array | None = None
+
+
+class Batches:
+    """Makes the batches of any steps.
+
+    Where people share covariates, those of a batch are merged if that at least halves its
+    rows. Losses and gradients are sums over people, so they stay what they were.
+    """
+
+    def __init__(
+        self,
+        key: jax.Array,
+        z: np.ndarray,
+        cells: np.ndarray,
+        batch_size: int,
+        may_merge: bool,
+    ):
+        """Looks at the rows once.
+
+        Args:
+          key: decides the permutations.
+          z: [num_rows, d] covariates.
+          cells: [num_rows, 8] counts.
+          batch_size: rows per step, before merging.
+          may_merge: whether rows of equal covariates are interchangeable; they are not if
+            each has noise of its own.
+        """
+        self._key, self._cells, self._batch_size = key, cells, batch_size
+        self._num_rows = len(z)
+        self._epoch_rows = functools.lru_cache(2)(self._shuffle)
+        self._groups = None
+        if may_merge:
+            some, _ = group_rows(z[self._stream(0, 1)[0]])
+            if 2 * len(some) <= batch_size:
+                self._first, self._groups = group_rows(z)
+
+    def __call__(self, step: int, size: int) -> Batch:
+        """Returns the batches of `size` steps, stacked."""
+        rows = self._stream(step, size)
+        return Batch(rows) if self._groups is None else self._merged(rows)
+
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        rng = numpy_rng(jax.random.fold_in(self._key, epoch))
+        return rng.permutation(self._num_rows).astype(np.int32)
+
+    def _stream(self, step: int, size: int) -> np.ndarray:
+        """Returns rows [size, batch_size] of the permutations."""
+        first, last = step * self._batch_size, (step + size) * self._batch_size
+        epochs = range(first // self._num_rows, -(-last // self._num_rows))
+        stream = np.concatenate([self._epoch_rows(epoch) for epoch in epochs])
+        start = first - epochs[0] * self._num_rows
+        return stream[start : start + last - first].reshape(size, self._batch_size)
+
+    def _merged(self, rows: np.ndarray) -> Batch:
+        assert self._groups is not None
+        merged = [np.unique(self._groups[r], return_inverse=True) for r in rows]
+        most = max(len(groups) for groups, _ in merged)
+        size = -(-most // _ROUND_UP) * _ROUND_UP
+        # What a batch does not fill stays row 0 with nobody in it.
+        batch = Batch(
+            np.zeros((len(rows), size), np.int32),
+            np.zeros((len(rows), size, 8), np.float32),
+        )
+        assert batch.cells is not None
+        for i, (groups, position) in enumerate(merged):
+            batch.rows[i, : len(groups)] = self._first[groups]
+            np.add.at(batch.cells[i], position, self._cells[rows[i]])
+        return batch
+
+
+def numpy_rng(key: jax.Array) -> np.random.Generator:
+    """Returns NumPy's generator for a key of JAX."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
