@@ -180,25 +180,6 @@ def test_the_training_step_is_traced_once(kind, batch_size, monkeypatch):
     assert calls.count(True) == 1  # one program for all four chunks
 
 
-def test_an_epoch_visits_every_row_once():
-    counts = pm.counts_from_tables(*draw_tables(300, 200), merge=False)
-    setup = recipe(batch_size=100, merge=False, validation_fraction=0.0)
-    keys = dict.fromkeys(("split", "batches", "index", "noise"), jax.random.key(0))
-    network = setup.network.make(jax.random.key(0), 4)
-    run = _training._Run(
-        network, setup, counts, counts, pm.make_standardiser(counts), keys
-    )
-    rows = run._batches(0, 15)
-    assert rows.shape == (15, 100)
-    for epoch in (rows[:5], rows[5:10], rows[10:]):
-        np.testing.assert_array_equal(np.sort(epoch.ravel()), np.arange(500))
-    assert not np.array_equal(rows[:5], rows[5:10])
-    np.testing.assert_array_equal(run._batches(7, 4), rows[7:11])
-    run.batch_size = 200  # 500 rows are no multiple: a batch spans two epochs
-    spanning = run._batches(0, 5)
-    np.testing.assert_array_equal(spanning.ravel(), rows[:10].ravel())
-
-
 def test_epochs_count_passes_over_the_rows():
     counts = pm.counts_from_tables(*draw_tables(300, 200), merge=False)
     for batch_size, steps in ((100, 15), (200, 8)):  # 7.5 batches are begun 8 times
@@ -224,7 +205,8 @@ def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_people():
     run = _training._Run(
         network, setup, counts, counts, pm.make_standardiser(counts), keys
     )
-    rows, members = run._batches(0, 1)[0], jnp.eye(3)
+    rows, members = run.batches(0, 1).rows[0], jnp.eye(3)
+    assert run.batches(0, 1).cells is None  # noise is each person's own
     directions = _noise.cell_directions(network, keys["noise"], rows)
     cells = _noise.noisy_cells(
         run.data.quantiles, run.data.which[rows], directions, members
