@@ -10,16 +10,11 @@ from collections.abc import Sequence
 
 from absl import app, flags, logging
 from methods import METHODS, Size, score_method
+from options import Options, read_options
 from runner import run_tasks
-from summarize import write_summary
+from summarize import write_report
 
-_PRESET = flags.DEFINE_string("preset", "low_dim", "Which study; see PRESETS.")
-_METHODS = flags.DEFINE_list("methods", None, "Some methods of the preset.")
-_START = flags.DEFINE_integer("replicate_start", 0, "First replicate.")
-_END = flags.DEFINE_integer("replicate_end", None, "One past the last; the preset's.")
-_SEED = flags.DEFINE_integer("seed", 2026, "Names the study's data.")
-_OUT = flags.DEFINE_string("out", None, "Folder of the results.", required=True)
-_SHARD = flags.DEFINE_string("shard", "results", "Name of the results file.")
+CHOSEN = flags.DEFINE_list("methods", None, "Methods, if not those of the preset.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,19 +68,24 @@ PRESETS: dict[str, Study] = {
         ("acic",), ((2_400_000, 1_000_000),), 2000, ("paper_epinet_high_dim",), 1
     ),
     "high_dim_small": Study(
-        ("acic",), ((200_000, 100_000),), 2000, ("anchored", "epinet"), 1
+        ("acic",),
+        ((200_000, 100_000),),
+        2000,
+        ("anchored", "bootstrap_last_layer", "epinet"),
+        1,
     ),
     "smoke": _SMOKE,
 }
 
 
-def run_study(study: Study) -> None:
-    """Runs a study with the flags of the command line, and writes its tables."""
-    chosen = tuple(_METHODS.value or study.methods)
+def run_study(
+    program: str, study: Study, options: Options, methods: Sequence[str] | None = None
+) -> None:
+    """Runs a study, or some of its methods, and writes its tables."""
+    chosen = tuple(methods or study.methods)
     unknown = [name for name in chosen if name not in METHODS]
     if unknown:
         raise app.UsageError(f"no such method: {unknown}; there are {list(METHODS)}.")
-    end = study.replicates if _END.value is None else _END.value
     tasks = [
         {
             "model": model,
@@ -94,7 +94,7 @@ def run_study(study: Study) -> None:
             "replicate": replicate,
             "method": method,
         }
-        for replicate in range(_START.value, end)
+        for replicate in options.replicates(study.replicates)
         for model in study.models
         for observational, experimental in study.sizes
         for method in chosen
@@ -108,29 +108,26 @@ def run_study(study: Study) -> None:
             task["experimental"],
             study.num_test,
             task["replicate"],
-            _SEED.value,
+            options.seed,
             size=study.size,
         )
 
-    config = {"num_test": study.num_test, "size": study.size, "seed": _SEED.value}
-    run_tasks(_OUT.value, config, tasks, work, _SHARD.value)
-    print(write_summary(_OUT.value))
-
-
-def pick(presets: dict[str, Study]) -> Study:
-    """Returns the preset that was asked for."""
-    if _PRESET.value not in presets:
-        raise app.UsageError(
-            f"no such preset: {_PRESET.value}; there are {list(presets)}."
-        )
-    return presets[_PRESET.value]
+    config = {
+        "program": program,
+        "num_test": study.num_test,
+        "size": study.size,
+        "seed": options.seed,
+    }
+    run_tasks(options.out, config, tasks, work, options.shard)
+    print(write_report(options.out))
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs the preset that was asked for."""
     del argv
     logging.set_verbosity(logging.WARNING)
-    run_study(pick(PRESETS))
+    options = read_options()
+    run_study("benchmark", options.pick(PRESETS), options, CHOSEN.value)
 
 
 if __name__ == "__main__":

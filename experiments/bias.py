@@ -9,49 +9,48 @@ gap between the first and the others (in standard errors), and noise.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
 import jax
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
-from absl import app, flags, logging
-from matplotlib.figure import Figure
+from absl import app, logging
+from options import read_options
 from runner import run_tasks
-
-_PRESET = flags.DEFINE_enum("preset", "default", ["default", "smoke"], "Which grid.")
-_SEED = flags.DEFINE_integer("seed", 2026, "Decides the simulation.")
-_OUT = flags.DEFINE_string("out", None, "Folder of the results.", required=True)
+from summarize import write_report
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A grid; every cell simulates `num_estimates` sets of estimated terms."""
+    """A grid; every replicate of a cell simulates `num_estimates` sets of terms."""
 
     num_terms: tuple[int, ...] = (2, 3, 4, 8)
     gaps: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     noises: tuple[float, ...] = (0.01, 0.05, 0.1)
-    num_estimates: int = 4000
+    num_estimates: int = 1000
     num_draws: int = 2000
+    replicates: int = 4
 
 
 PRESETS = {
     "default": Study(),
-    "smoke": Study((2, 4), (0.0, 2.0), (0.05,), num_estimates=500, num_draws=500),
+    "smoke": Study(
+        (2, 4), (0.0, 2.0), (0.05,), num_estimates=250, num_draws=500, replicates=2
+    ),
 }
 
 
-def simulate(study: Study, task: dict) -> dict[str, float]:
-    """Computes bias and coverage of one cell of the grid."""
+def simulate(study: Study, seed: int, task: dict) -> dict[str, float]:
+    """Computes bias and coverage of one replicate of a cell of the grid."""
     values = np.full(task["num_terms"], -task["gap"] * task["noise"])
     values[0] = 0.0
-    rng = np.random.default_rng([_SEED.value, *map(int, (task["num_terms"],))])
+    rng = np.random.default_rng([seed, task["replicate"], task["num_terms"]])
     shape = (study.num_estimates, len(values))
     estimates = values + task["noise"] * rng.standard_normal(shape)
     covariance = task["noise"] ** 2 * np.eye(len(values))
     wide = pi.linear_estimand("maximum", (np.zeros((0, 6)), []), (np.zeros((0, 6)), []))
     made = pi.intervals_from_estimates(
-        jax.random.key(_SEED.value),
+        jax.random.fold_in(jax.random.key(seed), task["replicate"]),
         pb.BoundTerms(estimates, np.zeros((len(estimates), 0))),
         np.broadcast_to(covariance, (len(estimates), *covariance.shape)),
         num_draws=study.num_draws,
@@ -69,58 +68,26 @@ def simulate(study: Study, task: dict) -> dict[str, float]:
     }
 
 
-def write_tables(folder: Path, rows: list[dict]) -> str:
-    """Writes table.md and the figure; returns the table."""
-    names = [key for key in rows[0] if key not in ("task", "seconds")]
-    head = ["terms", "gap / s.e.", "noise", *names]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in rows:
-        task = row["task"]
-        cells = [task["num_terms"], task["gap"], task["noise"]]
-        cells += [f"{row[name]:.3f}" for name in names]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    text = "\n".join(lines) + "\n"
-    (folder / "table.md").write_text(text)
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    noise = rows[0]["task"]["noise"]
-    for count in sorted({row["task"]["num_terms"] for row in rows}):
-        chosen = [
-            row
-            for row in rows
-            if row["task"]["num_terms"] == count and row["task"]["noise"] == noise
-        ]
-        gaps = [row["task"]["gap"] for row in chosen]
-        left.plot(
-            gaps, [r["plug_in_bias"] for r in chosen], "o-", label=f"{count} terms"
-        )
-        right.plot(gaps, [r["corrected_coverage"] for r in chosen], "o-")
-        right.plot(gaps, [r["plug_in_coverage"] for r in chosen], "o:", color="grey")
-    left.set(xlabel="gap (standard errors)", ylabel="plug-in bias (standard errors)")
-    left.legend(frameon=False)
-    right.set(
-        xlabel="gap (standard errors)", ylabel="bound below the truth", ylim=(0, 1)
-    )
-    right.axhline(0.95, color="black", lw=0.6)
-    for ending in ("png", "svg"):
-        figure.savefig(folder / f"bias.{ending}", dpi=150)
-    return text
-
-
 def main(argv: Sequence[str]) -> None:
     """Runs the grid."""
     del argv
     logging.set_verbosity(logging.WARNING)
-    study = PRESETS[_PRESET.value]
+    options = read_options()
+    study = options.pick(PRESETS)
     tasks = [
-        {"num_terms": count, "gap": gap, "noise": noise}
+        {"num_terms": count, "gap": gap, "noise": noise, "replicate": replicate}
+        for replicate in options.replicates(study.replicates)
         for noise, count, gap in itertools.product(
             study.noises, study.num_terms, study.gaps
         )
     ]
-    config = dataclasses.asdict(study) | {"seed": _SEED.value}
-    rows = run_tasks(_OUT.value, config, tasks, lambda task: simulate(study, task))
-    print(write_tables(Path(_OUT.value), rows))
+    config = {"program": "bias", **dataclasses.asdict(study), "seed": options.seed}
+
+    def work(task):
+        return simulate(study, options.seed, task)
+
+    run_tasks(options.out, config, tasks, work, options.shard)
+    print(write_report(options.out))
 
 
 if __name__ == "__main__":

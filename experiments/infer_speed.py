@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pns_bounds as pb
 import pns_dgp
+import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 from absl import app, flags
@@ -67,8 +68,8 @@ def time_clr() -> None:
     )
 
 
-def fitted_problem():
-    """Trains the default network on Li Model 1; returns what the bootstrap takes."""
+def fit_network() -> tuple[pm.FittedModel, pm.Counts, np.ndarray]:
+    """Trains the default network on Li Model 1; returns it, its data and points."""
     model = pns_dgp.li_model_1()
     key = jax.random.key(0)
     counts = pm.counts_from_tables(
@@ -76,41 +77,30 @@ def fitted_problem():
         model.sample(key, 50_000, "experimental"),
     )
     fit = pm.fit(jax.random.key(1), counts, pm.PRESETS["default"])
-    plain = pm.plain_functions(fit.model)
     points = model.sample_population(jax.random.key(2), _POINTS.value).z
-    scale = fit.model.standardiser
-    cells = np.concatenate([np.reshape(part, (-1, 4)) for part in counts[1:]], axis=1)
-    return plain, scale(counts.z), cells, scale(points)
+    return fit.model, counts, fit.model.standardiser(points)
 
 
 def time_bootstrap(scope: Literal["full", "last_layer"], num_draws: int) -> None:
     """Prints the time of shared solves beside that of the per-point algorithm."""
-    plain, z, cells, points = fitted_problem()
+    model, counts, points = fit_network()
     warnings.simplefilter("ignore", pi.NotConvergedWarning)
 
-    def build(draws):
-        return pi.MultiplierBootstrap(
-            jax.random.key(3),
-            pi.TwoStage(plain.features, plain.head),
-            lambda raw, counts: plain.frozen_nll(raw, raw, counts),
-            plain.params,
-            z,
-            cells,
-            num_draws=draws,
-            frozen_nll=plain.frozen_nll,
-            scope=scope,
-            damping=1e-3,
+    def build():
+        return pe.make_bootstrap(
+            jax.random.key(3), model, counts, scope, num_draws=num_draws, damping=1e-3
         )
 
     before = peak_memory()
-    bootstrap, solving = timed(lambda: build(num_draws))
+    bootstrap, solving = timed(build)
     _, drawing = timed(lambda: bootstrap.draws(points))
     some = points[: _REFERENCE.value]
     pi.per_point_draws(bootstrap, some[:1])  # compiles
     _, slow = timed(lambda: pi.per_point_draws(bootstrap, some))
     slow /= len(some)
     print(
-        f"{scope}: {len(z)} rows for {cells.sum():.0f} people, "
+        f"{scope}: {len(counts.z)} rows for "
+        f"{sum(part.sum() for part in counts[1:]):.0f} people, "
         f"{bootstrap.shifts.shape[1]} parameters, {num_draws} draws"
     )
     print(

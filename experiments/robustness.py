@@ -1,16 +1,17 @@
 """The same settings, untouched, on members of the Li family, one row per model.
 
-python experiments/robustness.py --models=101,102,103,104,105 --out=results/robustness
+python experiments/robustness.py --models=901,902,903,904,905 --out=results/robustness
 """
 
 import dataclasses
 from collections.abc import Sequence
 
 from absl import app, flags, logging
-from benchmark import Study, pick, run_study
+from benchmark import CHOSEN, Study, run_study
+from options import read_options
 
 _MODELS = flags.DEFINE_list(
-    "models", ["101", "102", "103", "104", "105"], "Seeds of the panel's members."
+    "models", ["901", "902", "903", "904", "905"], "Seeds of the panel's members."
 )
 
 PRESETS: dict[str, Study] = {
@@ -23,10 +24,13 @@ def main(argv: Sequence[str]) -> None:
     """Runs the panel."""
     del argv
     logging.set_verbosity(logging.WARNING)
+    if not all(seed.isdecimal() for seed in _MODELS.value):
+        raise app.UsageError(f"--models takes whole numbers, got {_MODELS.value}.")
+    options = read_options()
     models = tuple(f"li:{int(seed)}" for seed in _MODELS.value)
-    run_study(dataclasses.replace(pick(PRESETS), models=models))
+    study = dataclasses.replace(options.pick(PRESETS), models=models)
+    run_study("robustness", study, options, CHOSEN.value)
 
 
 if __name__ == "__main__":
-    flags.FLAGS.set_default("preset", "default")
     app.run(main)

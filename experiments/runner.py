@@ -2,7 +2,8 @@
 
 Results are JSON lines, appended and flushed one by one. A task is a flat dict that names
 it (setting, method, replicate, ...); a task whose name is in the file is done. Beside the
-results lies what made them: resolved config, versions, commit and device.
+results lies what made them: the resolved config, and for every start of the program its
+command, versions, commit and device.
 """
 
 import importlib.metadata
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from absl import app
 
 PACKAGES = ("pns-bounds", "pns-dgp", "pns-models", "pns-infer", "pns-estimate")
 
@@ -42,13 +44,13 @@ def run_tasks(
     tasks: list[Task],
     work: Callable[[Task], dict[str, Any]],
     shard: str = "results",
-) -> list[dict[str, Any]]:
-    """Does the tasks that are not done yet, and returns all rows of the file.
+) -> None:
+    """Does the tasks that are not done yet.
 
     Args:
       folder: where results and config lie.
-      config: everything that decides a result beside the task; a folder with another
-        config is refused.
+      config: the program, and everything that decides a result beside the task; a
+        folder with another config is refused.
       tasks: flat and JSON-able, each naming itself.
       work: maps a task to its result.
       shard: name of the results file, for work shared among machines.
@@ -61,6 +63,9 @@ def run_tasks(
     _drop_cut_line(path, rows)
     done = {_name(row["task"]) for row in rows}
     left = [task for task in tasks if _name(task) not in done]
+    if not left:
+        return
+    _note_start(folder / f"{shard}.runs.json", done=len(rows))
     start = time.monotonic()
     for number, task in enumerate(left):
         begun = time.monotonic()
@@ -70,7 +75,6 @@ def run_tasks(
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        rows.append(row)
         pace = (time.monotonic() - start) / (number + 1)
         print(
             f"[{number + 1}/{len(left)}] {_name(task)}: {row['seconds']:.0f} s, "
@@ -78,7 +82,6 @@ def run_tasks(
             file=sys.stderr,
             flush=True,
         )
-    return rows
 
 
 def _name(task: Task) -> str:
@@ -91,36 +94,46 @@ def _drop_cut_line(path: Path, rows: list[dict[str, Any]]) -> None:
         return
     whole = "".join(json.dumps(row) + "\n" for row in rows)
     if path.read_text() != whole:
-        aside = path.with_suffix(".part")
-        aside.write_text(whole)
-        aside.replace(path)
+        write_text(path, whole)
 
 
 def _write_config(folder: Path, config: dict[str, Any]) -> None:
     path = folder / "config.json"
     plain = json.loads(json.dumps(config))
-    if path.exists():
-        if json.loads(path.read_text())["config"] != plain:
-            raise ValueError(
-                f"{folder} holds results of another config; name a new folder."
-            )
-        return
-    made = {
-        "config": plain,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
-        | {"jax": jax.__version__, "python": platform.python_version()},
-        "commit": _commit(),
-        "device": f"{jax.default_backend()}, {os.cpu_count()} cores",
-    }
-    aside = path.with_suffix(".part")
-    aside.write_text(json.dumps(made, indent=1) + "\n")
+    if not path.exists():
+        write_text(path, json.dumps(plain, indent=1) + "\n")
+    elif json.loads(path.read_text()) != plain:
+        raise app.UsageError(
+            f"{folder} holds results of another config; name a new folder."
+        )
+
+
+def _note_start(path: Path, done: int) -> None:
+    """Adds what runs from here on, after `done` results of the shard."""
+    starts = json.loads(path.read_text()) if path.exists() else []
+    starts.append(
+        {
+            "done_before": done,
+            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
+            | {"jax": jax.__version__, "python": platform.python_version()},
+            "commit": _commit(),
+            "device": f"{jax.default_backend()}, {len(os.sched_getaffinity(0))} cores",
+        }
+    )
+    write_text(path, json.dumps(starts, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file aside and renames it."""
+    aside = path.with_name(path.name + ".part")
+    aside.write_text(text)
     aside.replace(path)
 
 
 def _commit() -> str:
     done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
+        ["git", "describe", "--always", "--dirty"],
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,

@@ -1,10 +1,15 @@
 """Merges shards of results into tables (Markdown, CSV) and figures (PNG, SVG).
 
-python experiments/summarize.py --out=results/low_dim
+Every program calls it at its end; after runs on several machines, with their files in one
+folder, call it yourself.
+
+  python experiments/summarize.py --out=results/low_dim
 """
 
 import csv
-from collections.abc import Sequence
+import io
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +17,9 @@ import numpy as np
 import pns_infer as pi
 from absl import app, flags
 from matplotlib.figure import Figure
-from runner import read_results
+from runner import read_results, write_text
 
-# tab:results and SPEC: % valid, point coverage, set coverage, width, score.
+# tab:results: % valid, point coverage, set coverage, width, score.
 PAPER = {
     ("li_1", "s_learner"): (76.29, 74.52, 22.49, 0.1730, 0.7295),
     ("li_1", "t_learner"): (74.63, 72.39, 27.46, 0.1782, 0.9874),
@@ -22,15 +27,34 @@ PAPER = {
     ("li_1", "bootstrap_full"): (100, 98.50, 97.40, 0.3695, 0.6385),
     ("li_1", "bootstrap_last_layer"): (100, 88.10, 73.41, 0.2045, 0.5112),
     ("li_1", "epinet"): (100, 98.19, 95.59, 0.3303, 0.3471),
-    ("acic", "anchored"): (100, 85.8, 21.5, 0.163, 0.782),
-    ("acic", "bootstrap_last_layer"): (100, 87.5, 35.4, 0.201, 0.720),
-    ("acic", "epinet"): (100, 97.3, 86.0, 0.306, 0.363),
+    ("acic", "anchored"): (100, 85.80, 21.50, 0.1630, 0.7815),
+    ("acic", "bootstrap_last_layer"): (100, 87.50, 35.40, 0.2010, 0.7200),
+    ("acic", "epinet"): (100, 97.30, 86.00, 0.3060, 0.3630),
 }
+# tab:sensitivity, by observational and experimental rows.
+PAPER_SENSITIVITY = {
+    (100_000, 20_000): (100, 98.3, 95.3, 0.330, 0.350),
+    (100_000, 50_000): (100, 98.2, 95.6, 0.318, 0.336),
+    (100_000, 80_000): (100, 97.9, 95.5, 0.310, 0.330),
+    (100_000, 100_000): (100, 97.7, 95.1, 0.307, 0.326),
+    (500_000, 500_000): (100, 97.7, 95.4, 0.307, 0.326),
+    (1_000_000, 1_000_000): (100, 97.8, 95.5, 0.306, 0.325),
+}
+# The paper's tables by the names of its own recipes.
+_PAPER_NAMES = {
+    "paper_bootstrap_full": "bootstrap_full",
+    "paper_bootstrap_last_layer": "bootstrap_last_layer",
+    "paper_epinet_low_dim": "epinet",
+    "paper_epinet_high_dim": "epinet",
+}
+_TABLE_SIZES = (100_000, 50_000)  # of tab:results on Li Model 1
 _COLUMNS = ("valid", "point_coverage", "set_coverage", "width", "score", "oracle_width")
 _PERCENT = ("valid", "point_coverage", "set_coverage")
 
+Row = dict[str, Any]
 
-def gather(folder: str | Path) -> list[dict[str, Any]]:
+
+def gather(folder: str | Path) -> list[Row]:
     """Reads all shards of a folder; a task in two of them counts once."""
     rows, seen = [], set()
     for path in sorted(Path(folder).glob("*.jsonl")):
@@ -42,127 +66,219 @@ def gather(folder: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def summarize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Averages replicates of each setting and method."""
-    groups: dict[tuple, list[dict[str, Any]]] = {}
+def average(rows: list[Row]) -> list[Row]:
+    """Averages the replicates of each task.
+
+    Returns:
+      The fields of the task, the number of replicates, and a `pi.Summary` of every number
+      with its 95% Monte Carlo interval; sorted by task in the order of first appearance.
+    """
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        task = {k: v for k, v in row["task"].items() if k != "replicate"}
-        groups.setdefault(tuple(task.items()), []).append(row)
+        task = tuple((k, v) for k, v in row["task"].items() if k != "replicate")
+        groups.setdefault(task, []).append(row)
     made = []
     for task, members in groups.items():
-        scores = [
-            pi.Scores(**{name: row[name] for name in pi.Scores._fields})
-            for row in members
-        ]
-        entry: dict[str, Any] = {**dict(task), "replicates": len(members)}
-        entry["seconds"] = float(np.mean([row["seconds"] for row in members]))
-        entry |= pi.summarize_scores(scores)
+        entry: Row = {**dict(task), "replicates": len(members)}
+        for name in members[0]:
+            if name != "task":
+                entry[name] = pi.summarize_values([member[name] for member in members])
         made.append(entry)
     return made
 
 
-def markdown(entries: list[dict[str, Any]]) -> str:
-    """Formats a table, the paper's row beside ours where it has one."""
-    head = (
-        "| model | rows | method | replicates | % valid | point coverage | set coverage | "
-        "width | score | oracle width | paper: point / set / width / score |"
-    )
-    lines = [head, "|" + "---|" * 11]
+def write_report(folder: str | Path) -> str:
+    """Writes the tables and figures of whatever program filled a folder.
+
+    Returns:
+      The table in Markdown.
+    """
+    folder = Path(folder)
+    entries = average(gather(folder))
+    if not entries:
+        raise ValueError(f"{folder} holds no results.")
+    program = json.loads((folder / "config.json").read_text())["program"]
+    text = _REPORTS[program](folder, entries)
+    write_text(folder / "table.md", text)
+    write_text(folder / "table.csv", _csv(entries))
+    return text
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _csv(entries: list[Row]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    head: dict[str, None] = {}
+    flat = []
     for entry in entries:
-        sizes = f"{entry['observational'] // 1000}k + {entry['experimental'] // 1000}k"
-        cells = [
-            entry["model"],
-            sizes,
-            f"`{entry['method']}`",
-            str(entry["replicates"]),
-        ]
-        cells += [_cell(name, entry[name]) for name in _COLUMNS]
-        paper = PAPER.get((entry["model"], entry["method"]))
-        cells.append(
-            "{:.1f} / {:.1f} / {:.3f} / {:.3f}".format(*paper[1:]) if paper else ""
+        row = {}
+        for name, value in entry.items():
+            if isinstance(value, pi.Summary):
+                row |= {f"{name}_{end}": v for end, v in value._asdict().items()}
+            else:
+                row[name] = value
+        flat.append(row)
+        head |= dict.fromkeys(row)
+    writer.writerow(head)
+    writer.writerows([row.get(name, "") for name in head] for row in flat)
+    return file.getvalue()
+
+
+def _report_scores(folder: Path, entries: list[Row]) -> str:
+    """Formats a table of scores, the paper's row beside ours where it has one."""
+    del folder
+    head = (
+        "model | rows | method | replicates | % valid | point coverage | set coverage | "
+        "width | score | oracle width | paper: point / set / width / score"
+    )
+    rows = []
+    for entry in entries:
+        name: str = entry["method"]
+        method = _PAPER_NAMES.get(name, name)
+        sizes = entry["observational"], entry["experimental"]
+        paper = PAPER.get((entry["model"], method))
+        if entry["model"] == "li_1" and method == "epinet" and sizes != _TABLE_SIZES:
+            paper = PAPER_SENSITIVITY.get(sizes)
+        rows.append(
+            [
+                entry["model"],
+                f"{sizes[0] // 1000}k + {sizes[1] // 1000}k",
+                f"`{name}`",
+                str(entry["replicates"]),
+                *(_cell(column, entry[column]) for column in _COLUMNS),
+                "{:.1f} / {:.1f} / {:.3f} / {:.3f}".format(*paper[1:]) if paper else "",
+            ]
         )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return _markdown(head.split(" | "), rows)
 
 
 def _cell(name: str, summary: pi.Summary) -> str:
     factor, digits = (100, 1) if name in _PERCENT else (1, 3)
     text = f"{factor * summary.mean:.{digits}f}"
-    if name != "oracle_width" and np.isfinite(summary.lower) and name != "valid":
+    if name not in ("oracle_width", "valid") and np.isfinite(summary.lower):
         text += f" ± {factor * (summary.upper - summary.mean):.{digits}f}"
     return text
 
 
-def write_summary(folder: str | Path) -> str:
-    """Writes table.md and table.csv beside the results; returns the table."""
-    folder = Path(folder)
-    entries = summarize(gather(folder))
-    if not entries:
-        raise ValueError(f"{folder} holds no results.")
-    text = markdown(entries)
-    _write(folder / "table.md", text)
-    aside = folder / "table.csv.part"
-    with aside.open("w", newline="") as file:
-        names = [k for k in entries[0] if k not in pi.Scores._fields]
-        ends = [
-            f"{n}_{e}" for n in pi.Scores._fields for e in ("mean", "lower", "upper")
-        ]
-        writer = csv.writer(file)
-        writer.writerow([*names, *ends])
-        for entry in entries:
-            values = [
-                getattr(entry[n], e)
-                for n in pi.Scores._fields
-                for e in entry[n]._fields
-            ]
-            writer.writerow([*(entry[n] for n in names), *values])
-    aside.replace(folder / "table.csv")
-    return text
-
-
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(path.name + ".part")
-    aside.write_text(text)
-    aside.replace(path)
-
-
-def plot_sensitivity(folder: str | Path) -> None:
+def _report_sensitivity(folder: Path, entries: list[Row]) -> str:
     """Draws width and score against n_exp, and coverage against the joint size."""
-    folder = Path(folder)
-    entries = [e for e in summarize(gather(folder)) if e["method"] != "anchored"]
+    corrected = [entry for entry in entries if entry["method"] != "anchored"]
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    first = min(e["observational"] for e in entries)
-    for axes, names, chosen, size in (
-        (
-            left,
-            ("width", "score"),
-            [e for e in entries if e["observational"] == first],
-            "experimental",
-        ),
-        (right, ("point_coverage", "set_coverage"), entries, "experimental"),
+    first = min(entry["observational"] for entry in corrected)
+    varying = [entry for entry in corrected if entry["observational"] == first]
+    for axes, names, chosen in (
+        (left, ("width", "score"), varying),
+        (right, ("point_coverage", "set_coverage"), corrected),
     ):
-        chosen = sorted(chosen, key=lambda e: (e["observational"], e[size]))
+        chosen = sorted(chosen, key=_joint_size)
+        x = [
+            entry["experimental"] if axes is left else _joint_size(entry)
+            for entry in chosen
+        ]
         for name in names:
             means = np.array([entry[name].mean for entry in chosen])
-            low = np.array([entry[name].lower for entry in chosen])
-            high = np.array([entry[name].upper for entry in chosen])
-            margins = np.nan_to_num(np.stack([means - low, high - means]))
-            x = [entry[size] for entry in chosen]
-            axes.errorbar(x, means, yerr=margins, marker="o", capsize=3, label=name)
-        axes.set_xlabel("experimental rows")
+            ends = [[entry[name][i] for entry in chosen] for i in (1, 2)]
+            margins = np.nan_to_num(np.abs(np.array(ends) - means))
+            label = name.replace("_", " ")
+            axes.errorbar(x, means, yerr=margins, marker="o", capsize=3, label=label)
         axes.legend(frameon=False)
+    left.set_xlabel(f"experimental rows, beside {first:,} observational ones")
+    right.set_xlabel("rows of both tables")
     right.axhline(0.95, color="grey", lw=0.8)
+    _save_figure(figure, folder / "sensitivity")
+    return _report_scores(folder, entries)
+
+
+def _joint_size(entry: Row) -> int:
+    return entry["observational"] + entry["experimental"]
+
+
+def _report_bias(folder: Path, entries: list[Row]) -> str:
+    """Draws bias and coverage against the gap, at the first noise."""
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for count in sorted({entry["num_terms"] for entry in entries}):
+        chosen = [
+            entry
+            for entry in entries
+            if (entry["num_terms"], entry["noise"]) == (count, entries[0]["noise"])
+        ]
+        gaps = [entry["gap"] for entry in chosen]
+        for axes, name, style in (
+            (left, "plug_in_bias", "o-"),
+            (right, "corrected_coverage", "o-"),
+            (right, "plug_in_coverage", "o:"),
+        ):
+            means = [entry[name].mean for entry in chosen]
+            color = "grey" if style == "o:" else None
+            axes.plot(gaps, means, style, color=color, label=f"{count} terms")
+    left.set(xlabel="gap (standard errors)", ylabel="plug-in bias (standard errors)")
+    left.legend(frameon=False)
+    right.set(
+        xlabel="gap (standard errors)", ylabel="bound below the truth", ylim=(0, 1)
+    )
+    right.axhline(0.95, color="black", lw=0.6)
+    _save_figure(figure, folder / "bias")
+    return _report_numbers(folder, entries)
+
+
+def _report_tuning(folder: Path, entries: list[Row]) -> str:
+    """Puts the best first: greatest joint likelihood, or least loss without draws."""
+    best = "joint_log_likelihood" if "joint_log_likelihood" in entries[0] else None
+    return _report_numbers(
+        folder,
+        sorted(
+            entries, key=lambda e: -e[best].mean if best else e["held_out_loss"].mean
+        ),
+    )
+
+
+def _report_numbers(folder: Path, entries: list[Row]) -> str:
+    """Lists all means, with half the width of their Monte Carlo intervals."""
+    del folder
+    names = list(dict.fromkeys(n for entry in entries for n in entry if n != "seconds"))
+    rows = []
+    for entry in entries:
+        cells = []
+        for name in names:
+            value = entry.get(name, "")
+            if isinstance(value, pi.Summary):
+                text = f"{value.mean:.4g}"
+                if np.isfinite(value.lower) and value.upper > value.mean:
+                    text += f" ± {value.upper - value.mean:.2g}"
+                value = text
+            cells.append(str(value))
+        rows.append(cells)
+    return _markdown([name.replace("_", " ") for name in names], rows)
+
+
+def _save_figure(figure: Figure, path: Path) -> None:
     for ending in ("png", "svg"):
-        figure.savefig(folder / f"sensitivity.{ending}", dpi=150)
+        figure.savefig(path.with_suffix(f".{ending}"), dpi=150)
+
+
+_REPORTS: dict[str, Callable[[Path, list[Row]], str]] = {
+    "benchmark": _report_scores,
+    "robustness": _report_scores,
+    "sensitivity": _report_sensitivity,
+    "bias": _report_bias,
+    "compute": _report_numbers,
+    "tune": _report_tuning,
+}
 
 
 def main(argv: Sequence[str]) -> None:
     """Summarizes a folder of results."""
     del argv
-    if not gather(flags.FLAGS.out):
-        raise app.UsageError(f"{flags.FLAGS.out} holds no results (*.jsonl).")
-    print(write_summary(flags.FLAGS.out))
+    folder = flags.FLAGS.out
+    if not gather(folder):
+        raise app.UsageError(f"{folder} holds no results (*.jsonl).")
+    print(write_report(folder))
 
 
 if __name__ == "__main__":

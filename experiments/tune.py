@@ -7,6 +7,7 @@ It is given two tables and no model: there is no truth it could look at.
 """
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -17,27 +18,25 @@ import pandas as pd
 import pns_infer as pi
 import pns_models as pm
 from absl import app, flags, logging
+from options import read_options
 from runner import run_tasks
+from summarize import write_report
 
 _OBSERVATIONAL = flags.DEFINE_string("observational", None, "Parquet.", required=True)
 _EXPERIMENTAL = flags.DEFINE_string("experimental", None, "Parquet.", required=True)
 _TREATMENT = flags.DEFINE_string("treatment", "x", "Column of 0 and 1.")
 _OUTCOME = flags.DEFINE_string("outcome", "y", "Column of 0 and 1.")
-_PRESET = flags.DEFINE_enum(
-    "preset", "epinet", ["anchored", "epinet", "smoke"], "Which search."
-)
-_SEED = flags.DEFINE_integer("seed", 0, "Decides training.")
-_OUT = flags.DEFINE_string("out", None, "Folder of the results.", required=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """A grid of changes to a recipe."""
+    """A grid of changes to a recipe, each with several splits of the people."""
 
     base: pm.Recipe
     rates: tuple[float, ...]
     decays: tuple[float, ...]
     prior_scales: tuple[float, ...] = (0.0,)
+    replicates: int = 2
 
 
 def _small(recipe: pm.Recipe) -> pm.Recipe:
@@ -52,28 +51,33 @@ def _small(recipe: pm.Recipe) -> pm.Recipe:
     )
 
 
-SEARCHES = {
-    "anchored": Search(pm.PRESETS["default"], (3e-3, 1e-2, 3e-2), (0.3, 1.0, 3.0)),
+PRESETS = {
     "epinet": Search(
         pm.PRESETS["default_epinet"], (3e-3, 1e-2), (1.0,), (0.1, 0.2, 0.3, 0.5)
     ),
+    "anchored": Search(pm.PRESETS["default"], (3e-3, 1e-2, 3e-2), (0.3, 1.0, 3.0)),
     "smoke": Search(_small(pm.PRESETS["default_epinet"]), (1e-2,), (1.0,), (0.1, 0.3)),
 }
 
 
-def read_counts() -> pm.Counts:
-    """Reads the two tables."""
-    tables = [pd.read_parquet(p) for p in (_OBSERVATIONAL.value, _EXPERIMENTAL.value)]
-    columns = [c for c in tables[0] if c not in (_TREATMENT.value, _OUTCOME.value)]
+def read_counts(
+    paths: Sequence[str], treatment: str, outcome: str
+) -> tuple[pm.Counts, str]:
+    """Reads the two tables; returns them with a digest that names them."""
+    tables = [pd.read_parquet(path) for path in paths]
+    columns = [c for c in tables[0] if c not in (treatment, outcome)]
     triples = [
         (
             table[columns].to_numpy(np.float32),
-            table[_TREATMENT.value].to_numpy(),
-            table[_OUTCOME.value].to_numpy(),
+            table[treatment].to_numpy(),
+            table[outcome].to_numpy(),
         )
         for table in tables
     ]
-    return pm.counts_from_tables(triples[0], triples[1])
+    digest = hashlib.sha256()
+    for part in itertools.chain(*triples):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return pm.counts_from_tables(triples[0], triples[1]), digest.hexdigest()
 
 
 def judge(key: jax.Array, counts: pm.Counts, recipe: pm.Recipe) -> dict[str, Any]:
@@ -101,10 +105,18 @@ def main(argv: Sequence[str]) -> None:
     """Runs the search; the best comes first."""
     del argv
     logging.set_verbosity(logging.WARNING)
-    search = SEARCHES[_PRESET.value]
-    counts = read_counts()
+    options = read_options()
+    search = options.pick(PRESETS)
+    paths = (_OBSERVATIONAL.value, _EXPERIMENTAL.value)
+    counts, digest = read_counts(paths, _TREATMENT.value, _OUTCOME.value)
     tasks = [
-        {"learning_rate": rate, "weight_decay": decay, "prior_scale": prior}
+        {
+            "learning_rate": rate,
+            "weight_decay": decay,
+            "prior_scale": prior,
+            "replicate": replicate,
+        }
+        for replicate in options.replicates(search.replicates)
         for rate, decay, prior in itertools.product(
             search.rates, search.decays, search.prior_scales
         )
@@ -119,14 +131,17 @@ def main(argv: Sequence[str]) -> None:
                 weight_decay=task["weight_decay"],
             ),
         )
-        return judge(jax.random.key(_SEED.value), counts, recipe)
+        key = jax.random.fold_in(jax.random.key(options.seed), task["replicate"])
+        return judge(key, counts, recipe)
 
-    config = {"base": search.base.to_json(), "seed": _SEED.value}
-    rows = run_tasks(_OUT.value, config, tasks, work)
-    rows.sort(key=lambda row: row.get("joint_log_likelihood", -row["held_out_loss"]))
-    for row in reversed(rows):
-        shown = {k: round(v, 4) for k, v in row.items() if k not in ("task", "seconds")}
-        print(row["task"], shown)
+    config = {
+        "program": "tune",
+        "base": search.base.to_json(),
+        "data": digest,
+        "seed": options.seed,
+    }
+    run_tasks(options.out, config, tasks, work, options.shard)
+    print(write_report(options.out))
 
 
 if __name__ == "__main__":

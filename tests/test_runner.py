@@ -1,5 +1,6 @@
 """The runner: a killed run continues."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -38,3 +39,13 @@ def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(tmp_path
     rows = read_rows(tmp_path)
     assert [row["task"]["replicate"] for row in rows] == list(range(12))
     assert [row["value"] for row in rows] == [i**2 for i in range(12)]
+
+
+def test_every_start_is_noted_with_what_was_done_before(tmp_path):
+    code = SLOW_TASKS.format(folder=str(EXPERIMENTS), out=str(tmp_path))
+    for tasks in (4, 12, 12):
+        few = code.replace("range(12)", f"range({tasks})").replace("0.2", "0")
+        subprocess.run([sys.executable, "-c", few], check=True)
+    starts = json.loads((tmp_path / "results.runs.json").read_text())
+    assert [start["done_before"] for start in starts] == [0, 4]  # the third did nothing
+    assert all("jax" in start["versions"] for start in starts)

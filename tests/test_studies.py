@@ -21,9 +21,12 @@ def test_the_benchmark_scores_its_methods_and_says_what_made_them(tmp_path):
         assert by_method["anchored"][name] < by_method["epinet"][name]
     widths = [row["oracle_width"] for row in rows]
     assert len(set(widths)) == 1 and 0.1 < widths[0] < 0.3  # the same test points
-    made = json.loads((tmp_path / "config.json").read_text())
-    assert made["config"]["size"] == "smoke" and "pns-infer" in made["versions"]
-    assert made["device"].startswith("cpu") and made["commit"]
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["size"] == "smoke" and config["program"] == "benchmark"
+    starts = json.loads((tmp_path / "results.runs.json").read_text())
+    assert len(starts) == 1 and "pns-infer" in starts[0]["versions"]
+    assert starts[0]["device"].startswith("cpu") and starts[0]["commit"]
+    assert starts[0]["command"].startswith("benchmark.py --preset=smoke")
     assert (tmp_path / "table.md").read_text() in printed
     table = pd.read_csv(tmp_path / "table.csv")
     np.testing.assert_allclose(table["width_mean"], [row["width"] for row in rows])
@@ -31,6 +34,7 @@ def test_the_benchmark_scores_its_methods_and_says_what_made_them(tmp_path):
     before = (tmp_path / "results.jsonl").read_text()
     run("benchmark", "--preset=smoke", f"--out={tmp_path}")
     assert (tmp_path / "results.jsonl").read_text() == before
+    assert json.loads((tmp_path / "results.runs.json").read_text()) == starts
     done = subprocess.run(
         command("benchmark", "--preset=smoke", "--seed=1", f"--out={tmp_path}"),
         capture_output=True,
@@ -57,16 +61,26 @@ def test_sensitivity_and_robustness_write_tables_and_figures(tmp_path):
     run("robustness", *options, f"--out={tmp_path / 'r'}")
     assert len(read_rows(tmp_path / "r", "second")) == 2
     assert "| 2 |" in run("summarize", f"--out={tmp_path / 'r'}")
+    # Tables and figures of any study can be made again from its results.
+    (tmp_path / "s" / "sensitivity.svg").unlink()
+    table = (tmp_path / "s" / "table.md").read_text()
+    assert table in run("summarize", f"--out={tmp_path / 's'}")
+    assert (tmp_path / "s" / "sensitivity.svg").exists()
 
 
 @pytest.mark.slow
 def test_bias_shows_the_curse_and_its_cure(tmp_path):
     run("bias", "--preset=smoke", f"--out={tmp_path}")
     rows = read_rows(tmp_path)
-    assert len(rows) == 4
+    assert len(rows) == 8 and len({row["plug_in_bias"] for row in rows}) == 8
     for row in rows:
         tied = row["task"]["gap"] == 0
         assert row["plug_in_bias"] > (0.4 if tied else 0)
-        assert row["corrected_coverage"] > 0.95 - 3 * 0.0097 - 0.02
+        # 250 estimates: a share has a standard error of 0.014.
+        assert row["corrected_coverage"] > 0.95 - 3 * 0.014 - 0.02
         assert row["plug_in_coverage"] < row["half_median_coverage"]
     assert (tmp_path / "bias.png").stat().st_size > 5000
+    table = pd.read_csv(tmp_path / "table.csv")
+    assert len(table) == 4 and np.all(table["replicates"] == 2)
+    first = [row["plug_in_bias"] for row in rows if row["task"]["gap"] == 0][::2]
+    np.testing.assert_allclose(table["plug_in_bias_mean"][0], np.mean(first))

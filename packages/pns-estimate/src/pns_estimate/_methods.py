@@ -123,52 +123,69 @@ def _calibrate(key, sampler: Sampler, held_out: pm.Counts) -> pi.SpreadCalibrati
     return pi.calibrate_spread(drawn, observational, experimental, groups)
 
 
-def _stages(method: Method, model: pm.FittedModel):
-    """Returns the function that is bootstrapped, its params and its inputs."""
+def make_bootstrap(
+    key: jax.Array,
+    model: pm.FittedModel,
+    counts: pm.Counts,
+    scope: Literal["full", "last_layer"],
+    **options: Any,
+) -> pi.MultiplierBootstrap:
+    """Prepares the multiplier bootstrap of an anchored network.
+
+    Args:
+      key: decides the multipliers.
+      model: an anchored network; its draws are raw numbers for `pm.atoms_from_raw`.
+      counts: the people it was trained on, on the scale of the data.
+      scope: 'full' or 'last_layer'.
+      **options: of `pi.MultiplierBootstrap`: num_draws, damping, tolerance and the like.
+    """
     plain = pm.plain_functions(model)
-    stages = pi.TwoStage(plain.features, plain.head)
-    if method == "bootstrap_last_layer":
-
-        def inputs(z):
-            body = plain.params[0]
-            return np.concatenate(
-                [plain.features(body, z[i : i + 8192]) for i in range(0, len(z), 8192)]
-            )
-
-        return stages, plain, plain.head, plain.params[1], inputs
-
-    def outputs(params: Any, z: jax.Array) -> jax.Array:
-        return plain.head(params[1], plain.features(params[0], z))
-
-    return stages, plain, outputs, plain.params, lambda z: z
-
-
-def _solve(key, model: pm.FittedModel, counts: pm.Counts, method: Method) -> np.ndarray:
-    stages, plain, *_ = _stages(method, model)
-    cells = np.concatenate([np.reshape(part, (-1, 4)) for part in counts[1:]], axis=1)
-    bootstrap = pi.MultiplierBootstrap(
+    cells = [np.reshape(part, (-1, 4)) for part in counts[1:]]
+    return pi.MultiplierBootstrap(
         key,
-        stages,
+        pi.TwoStage(plain.features, plain.head),
         lambda raw, counts: plain.frozen_nll(raw, raw, counts),
         plain.params,
         model.standardiser(counts.z),
-        cells,
-        num_draws=_SOLVES[method],
+        np.concatenate(cells, axis=1),
         frozen_nll=plain.frozen_nll,
-        scope="last_layer" if method == "bootstrap_last_layer" else "full",
+        scope=scope,
+        **options,
+    )
+
+
+def _solve(key, model: pm.FittedModel, counts: pm.Counts, method: Method) -> np.ndarray:
+    return make_bootstrap(
+        key,
+        model,
+        counts,
+        "last_layer" if method == "bootstrap_last_layer" else "full",
+        num_draws=_SOLVES[method],
         damping=_DAMPING[method],
         tolerance=0.1,
         max_iterations=100,
-    )
-    return bootstrap.shifts
+    ).shifts
 
 
 def _bootstrap_draws(
     method: Method, model: pm.FittedModel, shifts: np.ndarray, z: np.ndarray
 ) -> pb.Atoms:
     """Draws raw numbers to first order and links them: every draw is a valid law."""
-    _, _, function, params, inputs = _stages(method, model)
-    raw = pi.linear_draws(function, params, shifts, inputs(model.standardiser(z)))
+    plain = pm.plain_functions(model)
+    body, head = plain.params
+    inputs = model.standardiser(z)
+    if method == "bootstrap_last_layer":
+        blocks = range(0, len(inputs), 8192)
+        inputs = np.concatenate(
+            [plain.features(body, inputs[i : i + 8192]) for i in blocks]
+        )
+        raw = pi.linear_draws(plain.head, head, shifts, inputs)
+    else:
+
+        def outputs(params: Any, z: jax.Array) -> jax.Array:
+            return plain.head(params[1], plain.features(params[0], z))
+
+        raw = pi.linear_draws(outputs, plain.params, shifts, inputs)
     return jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw), "anchored"))
 
 

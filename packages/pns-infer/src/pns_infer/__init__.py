@@ -30,7 +30,13 @@ from pns_infer._intervals import (
     intervals_from_draws,
     intervals_from_estimates,
 )
-from pns_infer._metrics import Scores, Summary, score_intervals, summarize_scores
+from pns_infer._metrics import (
+    Scores,
+    Summary,
+    score_intervals,
+    summarize_scores,
+    summarize_values,
+)
 from pns_infer._spread import (
     SpreadCalibration,
     calibrate_spread,
@@ -73,6 +79,7 @@ __all__ = [
     "scale_draws",
     "score_intervals",
     "summarize_scores",
+    "summarize_values",
     "term_covariance",
     "threshold_set",
     "uniform_band",

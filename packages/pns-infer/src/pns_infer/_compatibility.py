@@ -12,7 +12,7 @@ import numpy as np
 import pns_bounds as pb
 
 from pns_infer._covariance import frequency_covariance
-from pns_infer._critical import order_statistic, selection_probability
+from pns_infer._critical import may_attain, order_statistic, selection_probability
 from pns_infer._estimands import eta_from_atoms
 from pns_infer._inputs import check_alpha
 
@@ -97,7 +97,7 @@ def compatibility_test(
     everything = np.ones_like(slack, bool)
     maxima = _simulate(key, covariance, error, everything, num_draws)
     kappa = np.sort(maxima)[order_statistic(num_draws, gamma)]
-    kept = slack <= np.min(slack + kappa * error) + 2 * kappa * error
+    kept = may_attain(slack, error, np.min(slack + kappa * error), kappa)
     maxima = np.sort(_simulate(key, covariance, error, kept, num_draws))
 
     statistic = float(-ratio.min())

@@ -142,7 +142,7 @@ def select_terms(side: Side, num_rows: float, limit: float = np.inf) -> Array:
     """Finds the terms that may attain the minimum: adaptive inequality selection.
 
     A term is kept if centre <= min(centre + k * spread) + 2 k * spread, k the critical
-    value of all terms at probability gamma_n, which tends to 1.
+    value of all terms at probability gamma_n, which tends to 1 with the sample size.
 
     Args:
       side: all terms.
@@ -156,4 +156,9 @@ def select_terms(side: Side, num_rows: float, limit: float = np.inf) -> Array:
     least, kappa, _ = corrected_minimum(side, sorted_maxima(side), gamma)
     xp = side.centre.__array_namespace__()
     least = xp.minimum(least, limit)
-    return side.centre <= least[..., None] + 2 * kappa[..., None] * side.spread
+    return may_attain(side.centre, side.spread, least[..., None], kappa[..., None])
+
+
+def may_attain(centre: Array, spread: Array, least: Array, kappa: Array) -> Array:
+    """Whether a term is near enough to the corrected minimum to attain it."""
+    return centre <= least + 2 * kappa * spread

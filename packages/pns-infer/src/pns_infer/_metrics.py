@@ -86,21 +86,26 @@ def score_intervals(
 
 
 def summarize_scores(replicates: Sequence[Scores]) -> dict[str, Summary]:
-    """Averages scores over replicates, each with a 95% Monte Carlo interval.
-
-    The interval is Student's; it speaks of the mean over replicates, whose points share
-    one fit and are not independent.
-    """
+    """Averages scores over replicates, each with a 95% Monte Carlo interval."""
     if not replicates:
         raise ValueError("there are no replicates to summarize.")
-    table = np.array(replicates, float)
-    count = len(table)
-    mean = table.mean(axis=0)
-    margin = np.full_like(mean, np.nan)
+    columns = zip(*replicates, strict=True)
+    return dict(zip(Scores._fields, map(summarize_values, columns), strict=True))
+
+
+def summarize_values(values: Any) -> Summary:
+    """Averages the values of replicates, with a 95% Monte Carlo interval.
+
+    The interval is Student's; it speaks of the mean over replicates, whose points share
+    one fit and are not independent. One replicate has none: its ends are NaN.
+    """
+    values = np.asarray(values, float)
+    if values.ndim != 1 or not len(values):
+        raise ValueError(
+            f"values must have shape [num_replicates], got {values.shape}."
+        )
+    count, mean, margin = len(values), values.mean(), np.nan
     if count > 1:
-        error = table.std(axis=0, ddof=1) / np.sqrt(count)
+        error = values.std(ddof=1) / np.sqrt(count)
         margin = special.stdtrit(count - 1, 0.975) * error
-    return {
-        name: Summary(float(m), float(m - w), float(m + w))
-        for name, m, w in zip(Scores._fields, mean, margin, strict=True)
-    }
+    return Summary(float(mean), float(mean - margin), float(mean + margin))

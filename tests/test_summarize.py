@@ -1,0 +1,69 @@
+"""Tables of results: replicates averaged, the paper's row beside the right method."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from binaries import EXPERIMENTS
+
+sys.path.insert(0, str(EXPERIMENTS))
+import summarize
+
+
+def write_rows(folder, program, tasks, shard="results"):
+    """Writes made-up scores; the width is the replicate's number over ten."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"program": program}))
+    scores = dict.fromkeys(summarize.pi.Scores._fields, 0.5)
+    with (folder / f"{shard}.jsonl").open("a") as file:
+        for task in tasks:
+            width = (1 + task["replicate"]) / 10
+            row = {"task": task, **scores, "width": width, "seconds": 1.0}
+            file.write(json.dumps(row) + "\n")
+
+
+def make_task(method, replicate=0, sizes=(100_000, 50_000)):
+    return {
+        "model": "li_1",
+        "observational": sizes[0],
+        "experimental": sizes[1],
+        "replicate": replicate,
+        "method": method,
+    }
+
+
+def test_shards_are_merged_and_a_task_in_two_of_them_counts_once(tmp_path):
+    write_rows(tmp_path, "benchmark", [make_task("anchored", i) for i in (0, 1)])
+    write_rows(tmp_path, "benchmark", [make_task("anchored", i) for i in (1, 2)], "b")
+    (entry,) = summarize.average(summarize.gather(tmp_path))
+    assert entry["replicates"] == 3
+    widths = np.array([0.1, 0.2, 0.3])
+    # Student's 97.5% quantile with two degrees of freedom is 4.303.
+    margin = 4.303 * widths.std(ddof=1) / np.sqrt(3)
+    np.testing.assert_allclose(entry["width"].mean, 0.2)
+    np.testing.assert_allclose(entry["width"].upper, 0.2 + margin, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes", "paper"),
+    [
+        ("epinet", (100_000, 50_000), "98.2 / 95.6 / 0.330 / 0.347"),
+        ("paper_epinet_low_dim", (100_000, 50_000), "98.2 / 95.6 / 0.330 / 0.347"),
+        ("paper_bootstrap_full", (100_000, 50_000), "98.5 / 97.4 / 0.369 / 0.638"),
+        ("epinet", (100_000, 20_000), "98.3 / 95.3 / 0.330 / 0.350"),
+        ("epinet", (30_000, 20_000), ""),
+        ("ensemble", (100_000, 50_000), ""),
+    ],
+)
+def test_the_papers_row_stands_beside_the_method_it_is_of(
+    tmp_path, method, sizes, paper
+):
+    write_rows(tmp_path, "benchmark", [make_task(method, 0, sizes)])
+    text = summarize.write_report(tmp_path)
+    assert text.splitlines()[2].split(" | ")[-1].rstrip(" |") == paper
+
+
+def test_a_single_replicate_shows_no_monte_carlo_interval(tmp_path):
+    write_rows(tmp_path, "benchmark", [make_task("anchored")])
+    assert "±" not in summarize.write_report(tmp_path)
