@@ -161,8 +161,16 @@ def test_values_with_names_need_a_reference(tables, people):
 @pytest.mark.slow
 def test_weights_are_people(tables, people):
     observational, experimental = tables
-    doubled = fit(observational.assign(w=2.0), experimental.assign(w=2.0), weights="w")
-    assert doubled.num_rows_ == 10_000
+    heavy = [table.assign(w=1.0 + 2.0 * table["y"]) for table in tables]
+    weighted = fit(*heavy, weights="w")
+    happened = sum(int(table["y"].sum()) for table in tables)
+    assert weighted.num_rows_ == 5_000 + 2 * happened
+    # The report's shares count people as the fit does.
+    share = observational["y"][observational["x"] == 1].mean()
+    np.testing.assert_allclose(
+        weighted.summary_.tables["observational"]["outcome_treated"],
+        3 * share / (3 * share + 1 - share),
+    )
     with pytest.raises(pe.UserError, match="must be positive numbers"):
         fit(observational.assign(w=0.0), experimental.assign(w=1.0), weights="w")
 

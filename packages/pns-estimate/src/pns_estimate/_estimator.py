@@ -14,14 +14,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 
-from pns_estimate._columns import (
-    Encoder,
-    Missing,
-    TwoValues,
-    Unseen,
-    find_two_values,
-    make_encoder,
-)
+from pns_estimate._columns import Encoder, Missing, TwoValues, Unseen
 from pns_estimate._errors import UserError
 from pns_estimate._files import complete_folder, read_table
 from pns_estimate._methods import (
@@ -36,6 +29,7 @@ from pns_estimate._methods import (
 from pns_estimate._report import write_report
 from pns_estimate._strata import run_compatibility_test
 from pns_estimate._summary import FitSummary, summarise_fit
+from pns_estimate._training_data import Roles, read_training_data
 
 _FORMAT = 1
 _BLOCK = 512  # people whose draws are held at a time
@@ -134,36 +128,17 @@ class PnsEstimator:
           The estimator itself.
         """
         self._check_settings()
-        tables = {
-            "observational": read_table(observational, "observational"),
-            "experimental": read_table(experimental, "experimental"),
-        }
-        special = [treatment, outcome] + ([] if weights is None else [weights])
-        if len(set(special)) < len(special):
-            raise UserError(
-                f"treatment, outcome and weights must be different columns, got {special}."
-            )
-        columns = _choose_covariates(tables, special, covariates)
         # Nothing is kept before all of it worked: a fit that fails changes nothing.
-        treated = find_two_values(tables, treatment, "treatment", treatment_reference)
-        happened = find_two_values(tables, outcome, "outcome", outcome_reference)
-        encoder = make_encoder(tables, columns, self.missing, self.unseen)
-        triples, people = [], []
-        for name, table in tables.items():
-            z, _ = encoder.encode(table, name)
-            x = treated.encode(table, name)
-            triples.append((z, x, happened.encode(table, name)))
-            people.append(_read_weights(table, weights, name))
-        arms = np.bincount(triples[1][1], minlength=2)
-        if arms.min() == 0:
-            absent = (treated.zero, treated.one)[int(arms.argmin())]
-            raise UserError(
-                f"the experimental table has nobody with {treatment} = {absent!r}; an "
-                "experiment needs both arms."
-            )
-        counts = pm.counts_from_tables(
-            *triples, weights=None if weights is None else (people[0], people[1])
+        data = read_training_data(
+            observational,
+            experimental,
+            Roles(treatment, outcome, weights, treatment_reference, outcome_reference),
+            covariates,
+            self.missing,
+            self.unseen,
+            self.seed,
         )
+        counts = data.counts()
         key = jax.random.key(self.seed)
         recipe = self.recipe or default_recipe(self.method)
         try:
@@ -175,18 +150,20 @@ class PnsEstimator:
         except ValueError as error:
             if "part needs people" in str(error):
                 raise UserError(
-                    f"there are too few people to learn from: {error}"
+                    "there are too few people to learn from: some of both tables are "
+                    "held out to judge the fit; give larger tables."
                 ) from error
             raise
         compatibility = run_compatibility_test(
             jax.random.fold_in(key, 1), counts, fitted.sampler.model.standardiser
         )
-        self.treatment_, self.outcome_, self.encoder_ = treated, happened, encoder
+        self.treatment_, self.outcome_ = data.treatment, data.outcome
+        self.encoder_ = data.encoder
         self._sampler = fitted.sampler
         self.compatibility_ = compatibility
         self.num_rows_ = float(sum(np.sum(part) for part in counts[1:]))
-        self.summary_ = summarise_fit(tables, triples, fitted)
-        self._population = _sample_people(tables, encoder, self.seed)
+        self.summary_ = summarise_fit(data, fitted)
+        self._population = data.people
         return self
 
     def intervals(
@@ -538,59 +515,6 @@ def _named(names: tuple[str, ...], which: np.ndarray, limit: float) -> np.ndarra
     return np.array([*names, f"{limit:g}"], dtype=object)[which]
 
 
-def _choose_covariates(
-    tables: dict[str, pd.DataFrame],
-    special: list[str],
-    covariates: Sequence[str] | None,
-) -> list[str]:
-    for name, table in tables.items():
-        for column in special:
-            if column not in table.columns:
-                shown = ", ".join(map(repr, list(table.columns)[:8]))
-                raise UserError(
-                    f"the {name} table has no column {column!r}; it has {shown}."
-                )
-    if isinstance(covariates, str):
-        raise UserError(f"covariates must be a list of names, got {covariates!r}.")
-    if covariates is not None:
-        chosen = list(covariates)
-        both = [column for column in chosen if column in special]
-        if both:
-            raise UserError(f"{both} cannot be covariates: they have another role.")
-        if len(set(chosen)) < len(chosen):
-            raise UserError("covariates name a column twice.")
-    else:
-        left, right = (
-            [c for c in table.columns if c not in special] for table in tables.values()
-        )
-        differ = sorted(set(map(str, left)) ^ set(map(str, right)))
-        if differ:
-            raise UserError(
-                f"the columns {differ[:6]} are in one table only; name the covariates "
-                "that both have."
-            )
-        chosen = sorted(left, key=str)
-    if not chosen:
-        raise UserError("there are no covariates; name at least one.")
-    return chosen
-
-
-def _read_weights(table: pd.DataFrame, weights: str | None, name: str) -> np.ndarray:
-    if weights is None:
-        return np.ones(len(table))
-    try:
-        values = table[weights].to_numpy(dtype=float, na_value=np.nan)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"the weights {weights!r} of the {name} table are no numbers."
-        ) from error
-    if not np.all(np.isfinite(values) & (values > 0)):
-        raise UserError(
-            f"the weights {weights!r} of the {name} table must be positive numbers."
-        )
-    return values
-
-
 def _subgroup(count: int, mask: Any, weights: Any) -> np.ndarray:
     share = np.ones(count) if weights is None else np.asarray(weights, float)
     if share.shape != (count,):
@@ -605,20 +529,3 @@ def _subgroup(count: int, mask: Any, weights: Any) -> np.ndarray:
             f"the subgroup must be {count} weights, not negative and not all 0."
         )
     return share
-
-
-def _sample_people(
-    tables: dict[str, pd.DataFrame], encoder: Encoder, seed: int, most: int = 1000
-) -> pd.DataFrame:
-    """Keeps some people of both tables in memory, for the report alone."""
-    numbers = [c.column for c in encoder.covariates if c.kind == "number"]
-    parts = []
-    for table in tables.values():
-        kept = table[encoder.columns].copy()
-        for column in numbers:
-            kept[column] = kept[column].to_numpy(dtype=float, na_value=np.nan)
-        parts.append(kept)
-    people = pd.concat(parts, ignore_index=True)
-    if len(people) > most:
-        people = people.sample(most, random_state=seed)
-    return people.reset_index(drop=True)

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pns_models as pm
 
 from pns_estimate._methods import Fitted
+from pns_estimate._training_data import TrainingData
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +35,21 @@ class FitSummary:
     spread: dict[str, Any] | None
 
 
-def summarise_fit(
-    tables: dict[str, pd.DataFrame],
-    triples: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
-    fitted: Fitted,
-) -> FitSummary:
-    """Collects what the report shows."""
+def summarise_fit(data: TrainingData, fitted: Fitted) -> FitSummary:
+    """Collects what the report shows; shares are weighted as the people are."""
     shares = {}
-    for name, (_, x, y) in zip(tables, triples, strict=True):
+    for name, (_, x, y, weights) in data.tables.items():
         shares[name] = {
             "rows": len(x),
-            "treated": float(x.mean()),
-            "outcome_untreated": float(y[x == 0].mean()) if (x == 0).any() else None,
-            "outcome_treated": float(y[x == 1].mean()) if (x == 1).any() else None,
+            "treated": float(np.average(x, weights=weights)),
         }
+        for arm, label in enumerate(("outcome_untreated", "outcome_treated")):
+            chosen = x == arm
+            shares[name][label] = (
+                float(np.average(y[chosen], weights=weights[chosen]))
+                if chosen.any()
+                else None
+            )
     reliability, ece_joint, ece_mu = {}, None, None
     held = fitted.validation
     if (

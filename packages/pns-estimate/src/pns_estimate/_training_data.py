@@ -1,0 +1,198 @@
+"""The two tables of a fit, checked and encoded."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pns_models as pm
+
+from pns_estimate._columns import (
+    Encoder,
+    Missing,
+    TwoValues,
+    Unseen,
+    find_two_values,
+    make_encoder,
+)
+from pns_estimate._errors import UserError
+from pns_estimate._files import read_table
+
+
+class Roles(NamedTuple):
+    """Columns that are no covariates, and what their values mean.
+
+    Attributes:
+      treatment: the column with the treatment.
+      outcome: the column with the outcome.
+      weights: the column with weights, or None.
+      treatment_reference: the value that means "not treated", or None.
+      outcome_reference: the value that means "did not happen", or None.
+    """
+
+    treatment: str
+    outcome: str
+    weights: str | None = None
+    treatment_reference: Any = None
+    outcome_reference: Any = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are named."""
+        named = (self.treatment, self.outcome, self.weights)
+        return [column for column in named if column is not None]
+
+
+class EncodedTable(NamedTuple):
+    """One table as numbers: covariates [n, d], and [n] of each of the others."""
+
+    z: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+
+
+class TrainingData(NamedTuple):
+    """What a fit learns from.
+
+    Attributes:
+      treatment: which value is which.
+      outcome: which value is which.
+      encoder: turns covariates into numbers.
+      tables: by name, the numbers.
+      people: some people of both tables as they were given, for the report.
+      is_weighted: whether weights were given.
+    """
+
+    treatment: TwoValues
+    outcome: TwoValues
+    encoder: Encoder
+    tables: dict[str, EncodedTable]
+    people: pd.DataFrame
+    is_weighted: bool
+
+    def counts(self) -> pm.Counts:
+        """Merges people with the same covariates."""
+        first, second = self.tables.values()
+        weights = (first.weights, second.weights) if self.is_weighted else None
+        return pm.counts_from_tables(first[:3], second[:3], weights=weights)
+
+
+def read_training_data(
+    observational: Any,
+    experimental: Any,
+    roles: Roles,
+    covariates: Sequence[str] | None,
+    missing: Missing,
+    unseen: Unseen,
+    seed: int,
+) -> TrainingData:
+    """Reads, checks and encodes the two tables; see `PnsEstimator.fit`.
+
+    The seed decides which people are kept for the report.
+    """
+    given = {
+        "observational": read_table(observational, "observational"),
+        "experimental": read_table(experimental, "experimental"),
+    }
+    special = roles.columns
+    if len(set(special)) < len(special):
+        raise UserError(
+            f"treatment, outcome and weights must be different columns, got {special}."
+        )
+    columns = _choose_covariates(given, special, covariates)
+    treatment = find_two_values(
+        given, roles.treatment, "treatment", roles.treatment_reference
+    )
+    outcome = find_two_values(given, roles.outcome, "outcome", roles.outcome_reference)
+    encoder = make_encoder(given, columns, missing, unseen)
+    tables = {
+        name: EncodedTable(
+            encoder.encode(table, name)[0],
+            treatment.encode(table, name),
+            outcome.encode(table, name),
+            _read_weights(table, roles.weights, name),
+        )
+        for name, table in given.items()
+    }
+    arms = np.bincount(tables["experimental"].x, minlength=2)
+    if arms.min() == 0:
+        absent = (treatment.zero, treatment.one)[int(arms.argmin())]
+        raise UserError(
+            f"the experimental table has nobody with {roles.treatment} = {absent!r}; an "
+            "experiment needs both arms."
+        )
+    people = _sample_people(list(given.values()), encoder, seed)
+    weighted = roles.weights is not None
+    return TrainingData(treatment, outcome, encoder, tables, people, weighted)
+
+
+def _sample_people(
+    tables: list[pd.DataFrame], encoder: Encoder, seed: int, most: int = 1000
+) -> pd.DataFrame:
+    numbers = [c.column for c in encoder.covariates if c.kind == "number"]
+    sizes = [len(table) for table in tables]
+    chosen = np.arange(sum(sizes))
+    if len(chosen) > most:
+        chosen = np.random.default_rng(seed).choice(chosen, most, replace=False)
+    parts = []
+    for table, start in zip(tables, (0, sizes[0]), strict=True):
+        rows = chosen[(chosen >= start) & (chosen < start + len(table))] - start
+        kept = table.iloc[rows][encoder.columns].copy()
+        for column in numbers:
+            kept[column] = kept[column].to_numpy(dtype=float, na_value=np.nan)
+        parts.append(kept)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _choose_covariates(
+    tables: dict[str, pd.DataFrame],
+    special: list[str],
+    covariates: Sequence[str] | None,
+) -> list[str]:
+    for name, table in tables.items():
+        for column in special:
+            if column not in table.columns:
+                shown = ", ".join(map(repr, list(table.columns)[:8]))
+                raise UserError(
+                    f"the {name} table has no column {column!r}; it has {shown}."
+                )
+    if isinstance(covariates, str):
+        raise UserError(f"covariates must be a list of names, got {covariates!r}.")
+    if covariates is not None:
+        chosen = list(covariates)
+        both = [column for column in chosen if column in special]
+        if both:
+            raise UserError(f"{both} cannot be covariates: they have another role.")
+        if len(set(chosen)) < len(chosen):
+            raise UserError("covariates name a column twice.")
+    else:
+        left, right = (
+            [c for c in table.columns if c not in special] for table in tables.values()
+        )
+        differ = sorted(set(map(str, left)) ^ set(map(str, right)))
+        if differ:
+            raise UserError(
+                f"the columns {differ[:6]} are in one table only; name the covariates "
+                "that both have."
+            )
+        chosen = sorted(left, key=str)
+    if not chosen:
+        raise UserError("there are no covariates; name at least one.")
+    return chosen
+
+
+def _read_weights(table: pd.DataFrame, weights: str | None, name: str) -> np.ndarray:
+    if weights is None:
+        return np.ones(len(table))
+    try:
+        values = table[weights].to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"the weights {weights!r} of the {name} table are no numbers."
+        ) from error
+    if not np.all(np.isfinite(values) & (values > 0)):
+        raise UserError(
+            f"the weights {weights!r} of the {name} table must be positive numbers."
+        )
+    return values
