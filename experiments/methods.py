@@ -99,13 +99,13 @@ def _ours(method: Any):
     return run
 
 
-def _paper_epinet(preset: str, num_draws: int):
+def _paper_epinet(preset: pm.Recipe, num_draws: int):
     """alg:pns_bounds: draws of the hypermodel, no selection, nothing calibrated."""
 
     def run(key, tables: Tables, z, alpha, size: Size) -> Answer:
         fit_key, draw_key = jax.random.split(key)
         counts = pm.counts_from_tables(*tables, merge=False)
-        recipe = _shrunk(pm.PRESETS[preset], size)
+        recipe = _shrunk(preset, size)
         model = pm.fit(fit_key, counts, recipe, progress=False).model
         count = num_draws if size == "full" else 200
 
@@ -117,6 +117,12 @@ def _paper_epinet(preset: str, num_draws: int):
         return Answer(pb.Interval(made.lower, made.upper), model.atoms(z))
 
     return run
+
+
+def _stopped(recipe: pm.Recipe) -> pm.Recipe:
+    """Ends training when the loss of its held-out people rises."""
+    training = dataclasses.replace(recipe.training, eval_every=50, patience=5)
+    return dataclasses.replace(recipe, training=training)
 
 
 def _paper_bootstrap(scope: Literal["full", "last_layer"]):
@@ -156,8 +162,12 @@ METHODS: dict[str, Callable[..., Answer]] = {
     "ensemble": _ours("ensemble"),
     "paper_bootstrap_full": _paper_bootstrap("full"),
     "paper_bootstrap_last_layer": _paper_bootstrap("last_layer"),
-    "paper_epinet_low_dim": _paper_epinet("paper_low_dim", 8000),
-    "paper_epinet_high_dim": _paper_epinet("paper_high_dim", 5000),
+    "paper_epinet_low_dim": _paper_epinet(pm.PRESETS["paper_low_dim"], 8000),
+    "paper_epinet_high_dim": _paper_epinet(pm.PRESETS["paper_high_dim"], 5000),
+    # What early stopping, which the paper does not have, makes of the same recipe.
+    "stopped_epinet_low_dim": _paper_epinet(
+        _stopped(pm.PRESETS["paper_low_dim"]), 8000
+    ),
 }
 
 
