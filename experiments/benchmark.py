@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from absl import app, flags, logging
-from methods import METHODS, Size, score_method
+from methods import METHODS, Size, score_method, shrunk
 from options import Options, read_options
 from runner import run_tasks
 from summarize import write_report
@@ -118,7 +118,13 @@ def run_study(
         "size": study.size,
         "seed": options.seed,
     }
-    run_tasks(options.out, config, tasks, work, options.shard)
+    settings = {
+        "study": dataclasses.asdict(study),
+        "recipes": {
+            name: shrunk(METHODS[name].recipe, study.size).to_json() for name in chosen
+        },
+    }
+    run_tasks(options.out, config, tasks, work, options.shard, settings)
     print(write_report(options.out))
 
 

@@ -77,6 +77,15 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
+def make_recipe(study: Study, method: str) -> pm.Recipe:
+    """Returns the default recipe of a method with a fixed number of steps."""
+    preset = pm.PRESETS["default_epinet" if method == "epinet" else "default"]
+    training = dataclasses.replace(
+        preset.training, max_steps=study.steps, patience=None
+    )
+    return pm.Recipe(preset.network, training)
+
+
 def measure(study: Study, seed: int, task: dict) -> dict[str, float]:
     """Trains, sets up and times one method at one training size."""
     warnings.simplefilter("ignore", pi.NotConvergedWarning)
@@ -87,11 +96,7 @@ def measure(study: Study, seed: int, task: dict) -> dict[str, float]:
         model.sample(key, task["num_train"] // 2, "experimental"),
     )
     method, num_draws = task["method"], study.num_draws[task["method"]]
-    preset = pm.PRESETS["default_epinet" if method == "epinet" else "default"]
-    training = dataclasses.replace(
-        preset.training, max_steps=study.steps, patience=None
-    )
-    recipe = pm.Recipe(preset.network, training)
+    recipe = make_recipe(study, method)
     fit, took = timed(lambda: pm.fit(key, counts, recipe, progress=False))
     result = {"rows": len(counts.z), "draws": num_draws, "training_s": took}
     fitted = fit.model
@@ -156,7 +161,12 @@ def main(argv: Sequence[str]) -> None:
         for size in sizes
     ]
     config = {"program": "compute", **dataclasses.asdict(study), "seed": options.seed}
-    run_tasks(options.out, config, tasks, in_own_process, options.shard)
+    settings = {
+        "recipes": {
+            name: make_recipe(study, name).to_json() for name in study.num_train
+        }
+    }
+    run_tasks(options.out, config, tasks, in_own_process, options.shard, settings)
     print(write_report(options.out))
 
 

@@ -27,6 +27,18 @@ class Answer(NamedTuple):
     atoms: pb.Atoms
 
 
+class Method(NamedTuple):
+    """A row of tab:results.
+
+    Attributes:
+      recipe: network and training.
+      run: maps key, tables, z, alpha and size to an Answer.
+    """
+
+    recipe: pm.Recipe
+    run: Callable[..., Answer]
+
+
 class Tables(NamedTuple):
     """One replicate's data."""
 
@@ -34,7 +46,7 @@ class Tables(NamedTuple):
     experimental: pns_dgp.Sample
 
 
-def _shrunk(recipe: pm.Recipe, size: Size) -> pm.Recipe:
+def shrunk(recipe: pm.Recipe, size: Size) -> pm.Recipe:
     """For smoke runs: a network and a training that end in seconds."""
     if size == "full":
         return recipe
@@ -52,15 +64,15 @@ def _shrunk(recipe: pm.Recipe, size: Size) -> pm.Recipe:
     return pm.Recipe(network, training)
 
 
-def _plug_in(recipe: pm.Recipe):
+def _plug_in(recipe: pm.Recipe) -> Method:
     def run(key, tables: Tables, z, alpha, size: Size) -> Answer:
         del alpha
         counts = pm.counts_from_tables(*tables)
-        model = pm.fit(key, counts, _shrunk(recipe, size), progress=False).model
+        model = pm.fit(key, counts, shrunk(recipe, size), progress=False).model
         atoms = model.atoms(z)
         return Answer(pb.pns_bounds(atoms, incompatible="allow"), atoms)
 
-    return run
+    return Method(recipe, run)
 
 
 def _learner(kind: Any) -> pm.Recipe:
@@ -70,16 +82,15 @@ def _learner(kind: Any) -> pm.Recipe:
     )
 
 
-def _ours(method: Any):
+def _ours(method: Any) -> Method:
     """The front door, as people use it."""
+    recipe = pe.PnsEstimator.default_recipe(method)
 
     def run(key, tables: Tables, z, alpha, size: Size) -> Answer:
         estimator = pe.PnsEstimator(
             method,
             seed=int(jax.random.randint(key, (), 0, 2**31 - 1)),
-            recipe=None
-            if size == "full"
-            else _shrunk(pe.PnsEstimator.default_recipe(method), size),
+            recipe=shrunk(recipe, size),
             num_draws=2000 if size == "full" else 300,
             progress=False,
         )
@@ -96,27 +107,27 @@ def _ours(method: Any):
             pb.Atoms(joint, atoms[["mu0", "mu1"]].to_numpy()),
         )
 
-    return run
+    return Method(recipe, run)
 
 
-def _paper_epinet(preset: pm.Recipe, num_draws: int):
+def _paper_epinet(recipe: pm.Recipe, num_draws: int) -> Method:
     """alg:pns_bounds: draws of the hypermodel, no selection, nothing calibrated."""
 
     def run(key, tables: Tables, z, alpha, size: Size) -> Answer:
         fit_key, draw_key = jax.random.split(key)
         counts = pm.counts_from_tables(*tables, merge=False)
-        recipe = _shrunk(preset, size)
-        model = pm.fit(fit_key, counts, recipe, progress=False).model
+        made = shrunk(recipe, size)
+        model = pm.fit(fit_key, counts, made, progress=False).model
         count = num_draws if size == "full" else 200
 
         def blocks():
             for start in range(0, len(z), 256):
                 yield model.draws(draw_key, z[start : start + 256], count)
 
-        made = pi.intervals_from_draws(blocks(), alpha, selection="none")
-        return Answer(pb.Interval(made.lower, made.upper), model.atoms(z))
+        ends = pi.intervals_from_draws(blocks(), alpha, selection="none")
+        return Answer(pb.Interval(ends.lower, ends.upper), model.atoms(z))
 
-    return run
+    return Method(recipe, run)
 
 
 def _stopped(recipe: pm.Recipe) -> pm.Recipe:
@@ -125,14 +136,15 @@ def _stopped(recipe: pm.Recipe) -> pm.Recipe:
     return dataclasses.replace(recipe, training=training)
 
 
-def _paper_bootstrap(scope: Literal["full", "last_layer"]):
+def _paper_bootstrap(scope: Literal["full", "last_layer"]) -> Method:
     """tab:mb-hparams: B = 1,000, damping 1e-4, 50 steps of conjugate gradients."""
+    recipe = pm.PRESETS["paper_bootstrap"]
 
     def run(key, tables: Tables, z, alpha, size: Size) -> Answer:
         fit_key, solve_key = jax.random.split(key)
         counts = pm.counts_from_tables(*tables, merge=False)
-        recipe = _shrunk(pm.PRESETS["paper_bootstrap"], size)
-        model = pm.fit(fit_key, counts, recipe, progress=False).model
+        made = shrunk(recipe, size)
+        model = pm.fit(fit_key, counts, made, progress=False).model
         bootstrap = pe.make_bootstrap(
             solve_key,
             model,
@@ -146,13 +158,13 @@ def _paper_bootstrap(scope: Literal["full", "last_layer"]):
         points = model.standardiser(z)
         raw = bootstrap.draws(points)
         atoms = jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "anchored"))
-        made = pi.intervals_from_draws(atoms, alpha, selection="none")
-        return Answer(pb.Interval(made.lower, made.upper), model.atoms(z))
+        ends = pi.intervals_from_draws(atoms, alpha, selection="none")
+        return Answer(pb.Interval(ends.lower, ends.upper), model.atoms(z))
 
-    return run
+    return Method(recipe, run)
 
 
-METHODS: dict[str, Callable[..., Answer]] = {
+METHODS: dict[str, Method] = {
     "s_learner": _plug_in(_learner("s_learner")),
     "t_learner": _plug_in(_learner("t_learner")),
     "anchored": _plug_in(pm.PRESETS["default"]),
@@ -206,7 +218,7 @@ def score_method(
         model.sample(data_key, num_experimental, "experimental"),
     )
     z = np.asarray(model.sample_population(test_key, num_test).z, np.float32)
-    answer = METHODS[method](method_key, tables, z, alpha, size)
+    answer = METHODS[method].run(method_key, tables, z, alpha, size)
     truth = model.oracle(z)
     scores = pi.score_intervals(
         answer.interval, truth.pns, truth.interval, alpha, answer.atoms

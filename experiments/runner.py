@@ -44,6 +44,7 @@ def run_tasks(
     tasks: list[Task],
     work: Callable[[Task], dict[str, Any]],
     shard: str = "results",
+    settings: dict[str, Any] | None = None,
 ) -> None:
     """Does the tasks that are not done yet.
 
@@ -54,6 +55,7 @@ def run_tasks(
       tasks: flat and JSON-able, each naming itself.
       work: maps a task to its result.
       shard: name of the results file, for work shared among machines.
+      settings: more to note beside the results, such as recipes in full.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +67,7 @@ def run_tasks(
     left = [task for task in tasks if _name(task) not in done]
     if not left:
         return
-    _note_start(folder / f"{shard}.runs.json", done=len(rows))
+    _note_start(folder / f"{shard}.runs.json", len(rows), settings)
     start = time.monotonic()
     for number, task in enumerate(left):
         begun = time.monotonic()
@@ -108,7 +110,7 @@ def _write_config(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def _note_start(path: Path, done: int) -> None:
+def _note_start(path: Path, done: int, settings: dict[str, Any] | None) -> None:
     """Adds what runs from here on, after `done` results of the shard."""
     starts = json.loads(path.read_text()) if path.exists() else []
     starts.append(
@@ -119,6 +121,7 @@ def _note_start(path: Path, done: int) -> None:
             | {"jax": jax.__version__, "python": platform.python_version()},
             "commit": _commit(),
             "device": f"{jax.default_backend()}, {len(os.sched_getaffinity(0))} cores",
+            "settings": settings or {},
         }
     )
     write_text(path, json.dumps(starts, indent=1) + "\n")

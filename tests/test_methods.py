@@ -24,7 +24,7 @@ def test_corrected_intervals_are_wider_than_plug_in_bounds(name):
         model.sample(jax.random.key(0), 1000, "experimental"),
     )
     z = np.asarray(model.sample_population(jax.random.key(1), 40).z, np.float32)
-    answer = methods.METHODS[name](jax.random.key(2), tables, z, 0.05, "smoke")
+    answer = methods.METHODS[name].run(jax.random.key(2), tables, z, 0.05, "smoke")
     assert np.all(pb.is_compatible(answer.atoms))
     plain = pb.pns_bounds(answer.atoms)
     widths = [np.mean(np.asarray(i.upper) - i.lower) for i in (answer.interval, plain)]

@@ -27,6 +27,9 @@ def test_the_benchmark_scores_its_methods_and_says_what_made_them(tmp_path):
     assert len(starts) == 1 and "pns-infer" in starts[0]["versions"]
     assert starts[0]["device"].startswith("cpu") and starts[0]["commit"]
     assert starts[0]["command"].startswith("benchmark.py --preset=smoke")
+    recipes = starts[0]["settings"]["recipes"]
+    assert recipes["epinet"]["network"]["kind"] == "epinet"
+    assert recipes["epinet"]["training"]["max_steps"] == 40  # as it was run
     assert (tmp_path / "table.md").read_text() in printed
     table = pd.read_csv(tmp_path / "table.csv")
     np.testing.assert_allclose(table["width_mean"], [row["width"] for row in rows])
