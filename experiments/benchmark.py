@@ -46,6 +46,7 @@ _DEFAULT = (
     "epinet",
     "ensemble",
 )
+_HIGH_DIM = ("anchored", "bootstrap_last_layer", "epinet")
 _SMOKE = Study(
     ("li_1",), ((2000, 1000),), 100, ("t_learner", "anchored", "epinet"), 1, "smoke"
 )
@@ -53,9 +54,6 @@ _SMOKE = Study(
 PRESETS: dict[str, Study] = {
     # tab:enn-hparams, data: 100k + 50k, 3,000 test points.
     "low_dim": Study(("li_1",), ((100_000, 50_000),), 3000, _DEFAULT, 5),
-    "low_dim_bootstrap_full": Study(
-        ("li_1",), ((100_000, 50_000),), 3000, ("bootstrap_full",), 1
-    ),
     "low_dim_paper": Study(
         ("li_1",),
         ((100_000, 50_000),),
@@ -65,15 +63,13 @@ PRESETS: dict[str, Study] = {
     ),
     # tab:enn-hparams, ACIC column.
     "high_dim": Study(
-        ("acic",), ((2_400_000, 1_000_000),), 2000, ("paper_epinet_high_dim",), 1
-    ),
-    "high_dim_small": Study(
         ("acic",),
-        ((200_000, 100_000),),
+        ((2_400_000, 1_000_000),),
         2000,
-        ("anchored", "bootstrap_last_layer", "epinet"),
+        (*_HIGH_DIM, "paper_epinet_high_dim"),
         1,
     ),
+    "high_dim_small": Study(("acic",), ((200_000, 100_000),), 2000, _HIGH_DIM, 1),
     "smoke": _SMOKE,
 }
 
