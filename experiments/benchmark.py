@@ -77,7 +77,7 @@ PRESETS: dict[str, Study] = {
 def run_study(
     program: str, study: Study, options: Options, methods: Sequence[str] | None = None
 ) -> None:
-    """Runs a study, or some of its methods, and writes its tables."""
+    """Runs a study, with its own methods or others, and writes its tables."""
     chosen = tuple(methods or study.methods)
     unknown = [name for name in chosen if name not in METHODS]
     if unknown:
@@ -113,14 +113,11 @@ def run_study(
         "num_test": study.num_test,
         "size": study.size,
         "seed": options.seed,
-    }
-    settings = {
-        "study": dataclasses.asdict(study),
         "recipes": {
             name: shrunk(METHODS[name].recipe, study.size).to_json() for name in chosen
         },
     }
-    run_tasks(options.out, config, tasks, work, options.shard, settings)
+    run_tasks(options.out, config, tasks, work, options.shard)
     print(write_report(options.out))
 
 

@@ -8,15 +8,13 @@ own, so that its peak of memory is its own.
 
 import dataclasses
 import json
-import resource
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import pns_dgp
 import pns_estimate as pe
 import pns_infer as pi
@@ -25,6 +23,7 @@ from absl import app, flags, logging
 from options import read_options
 from runner import run_tasks
 from summarize import write_report
+from timing import peak_memory, timed
 
 _ONE = flags.DEFINE_string(
     "one_task", None, "For the program itself: one task as JSON."
@@ -75,13 +74,6 @@ PRESETS = {
 }
 
 
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    """Calls a function; returns its result and the seconds it took."""
-    start = time.perf_counter()
-    result = function()
-    return result, time.perf_counter() - start
-
-
 def make_recipe(study: Study, method: str) -> pm.Recipe:
     """Returns the default recipe of a method with a fixed number of steps."""
     preset = pm.PRESETS["default_epinet" if method == "epinet" else "default"]
@@ -106,12 +98,8 @@ def measure(study: Study, seed: int, task: dict) -> dict[str, float]:
     result = {"rows": len(counts.z), "draws": num_draws, "training_s": took}
     fitted = fit.model
     points = model.sample_population(jax.random.fold_in(key, 1), max(study.num_test)).z
-    if method == "epinet":
-
-        def draw(z):
-            for start in range(0, len(z), 1000):
-                fitted.draws(key, z[start : start + 1000], num_draws)
-    else:
+    bootstrap = None
+    if method != "epinet":
         bootstrap, result["solves_s"] = timed(
             lambda: pe.make_bootstrap(
                 key,
@@ -122,21 +110,29 @@ def measure(study: Study, seed: int, task: dict) -> dict[str, float]:
                 damping=1e-3,
             )
         )
+        result["residual"] = float(bootstrap.residuals.max())
 
-        def draw(z):
-            bootstrap.draws(fitted.standardiser(z))
+    def draw(z):
+        for start in range(0, len(z), 1000):
+            block = z[start : start + 1000]
+            if bootstrap is None:
+                fitted.draws(key, block, num_draws)
+            else:
+                raw = bootstrap.draws(fitted.standardiser(block))
+                jax.block_until_ready(pm.atoms_from_raw(jnp.asarray(raw), "anchored"))
 
-        some = fitted.standardiser(points[: study.reference])
-        pi.per_point_draws(bootstrap, some[:1])  # compiles
-        _, slow = timed(lambda: pi.per_point_draws(bootstrap, some))
-        result["reference_s_per_point"] = slow / len(some)
     for count in study.num_test:
         draw(points[:count])  # compiles
-        _, took = timed(lambda count=count: draw(points[:count]))
-        result[f"points_{count}_s"] = took
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    result["peak_memory_gb"] = peak
-    return {name: round(float(value), 4) for name, value in result.items()}
+        _, result[f"points_{count}_s"] = timed(lambda count=count: draw(points[:count]))
+    result["peak_memory_gb"] = peak_memory()
+    if bootstrap is not None:  # after the peak was read
+        some = fitted.standardiser(points[: study.reference + 1])
+        # The first point compiles, and both calls set up what points share.
+        _, one = timed(lambda: pi.per_point_draws(bootstrap, some[:1]))
+        _, one = timed(lambda: pi.per_point_draws(bootstrap, some[:1]))
+        _, all_of_them = timed(lambda: pi.per_point_draws(bootstrap, some))
+        result["reference_s_per_point"] = (all_of_them - one) / study.reference
+    return {name: round(float(value), 5) for name, value in result.items()}
 
 
 def in_own_process(task: dict) -> dict[str, float]:
@@ -165,13 +161,13 @@ def main(argv: Sequence[str]) -> None:
         for method, sizes in study.num_train.items()
         for size in sizes
     ]
-    config = {"program": "compute", **dataclasses.asdict(study), "seed": options.seed}
-    settings = {
-        "recipes": {
-            name: make_recipe(study, name).to_json() for name in study.num_train
-        }
+    config = {
+        "program": "compute",
+        **dataclasses.asdict(study),
+        "seed": options.seed,
+        "recipes": {n: make_recipe(study, n).to_json() for n in study.num_train},
     }
-    run_tasks(options.out, config, tasks, in_own_process, options.shard, settings)
+    run_tasks(options.out, config, tasks, in_own_process, options.shard)
     print(write_report(options.out))
 
 

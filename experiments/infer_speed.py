@@ -6,8 +6,6 @@
 --part=full        The same for all 52k parameters, 100k + 50k rows, 200 draws.
 """
 
-import resource
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Literal
@@ -20,6 +18,7 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 from absl import app, flags
+from timing import peak_memory, timed
 
 _PART = flags.DEFINE_enum("part", "clr", ["clr", "last_layer", "full"], "What to time.")
 _DRAWS = flags.DEFINE_integer("draws", None, "Draws; 8000, 1000 or 200 by part.")
@@ -27,18 +26,6 @@ _POINTS = flags.DEFINE_integer("points", 10_000, "Points.")
 _REFERENCE = flags.DEFINE_integer(
     "reference_points", 2, "Points of the slow reference."
 )
-
-
-def peak_memory() -> float:
-    """Returns the peak resident memory so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-def timed(function):
-    """Calls a function; returns its result and the seconds it took."""
-    start = time.perf_counter()
-    result = function()
-    return result, time.perf_counter() - start
 
 
 def time_clr() -> None:

@@ -1,7 +1,9 @@
 """The methods of tab:results, the paper's and ours, behind one call.
 
-Rows with `paper_` hold the paper's tables to the letter and are never retuned. The others
-are ours: default recipes, adaptive selection, spread calibrated on held-out people.
+Rows with `paper_` hold the paper's tables to the letter and are never retuned;
+`stopped_epinet_low_dim` is one of them with early stopping. The plug-ins take our default
+recipe. The others are the methods of pns-estimate, as people use them: default recipes,
+adaptive selection, spread calibrated on held-out people.
 """
 
 import dataclasses
@@ -137,7 +139,11 @@ def _stopped(recipe: pm.Recipe) -> pm.Recipe:
 
 
 def _paper_bootstrap(scope: Literal["full", "last_layer"]) -> Method:
-    """tab:mb-hparams: B = 1,000, damping 1e-4, 50 steps of conjugate gradients."""
+    """tab:mb-hparams: B = 1,000, damping 1e-4, 50 steps of conjugate gradients.
+
+    A last layer is solved directly. Scores of all people are resampled, also of those
+    whom training held out.
+    """
     recipe = pm.PRESETS["paper_bootstrap"]
 
     def run(key, tables: Tables, z, alpha, size: Size) -> Answer:

@@ -7,7 +7,6 @@
 """
 
 import dataclasses
-import resource
 import time
 from collections.abc import Sequence
 
@@ -18,6 +17,7 @@ import pns_dgp
 import pns_models as pm
 from absl import app, flags
 from flax import nnx
+from timing import peak_memory
 
 _PART = flags.DEFINE_enum("part", "fit", ["fit", "draws", "epoch"], "What to time.")
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Fits of each kind (part fit).")
@@ -189,11 +189,6 @@ def time_epoch() -> None:
         f"evaluation, peak memory {peak_memory():.2f} GB"
     )
     print(f"held-out loss {fit.history.validation}")
-
-
-def peak_memory() -> float:
-    """Returns the peak resident memory so far, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def main(argv: Sequence[str]) -> None:

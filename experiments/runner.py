@@ -7,12 +7,14 @@ command, versions, commit and device.
 """
 
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,16 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     """Reads result lines; the last may have been cut short by a kill."""
     if not path.exists():
         return []
+    lines = path.read_text().splitlines()
     rows = []
-    for line in path.read_text().splitlines():
+    for number, line in enumerate(lines):
         try:
             rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+        except json.JSONDecodeError as error:
+            if number < len(lines) - 1:
+                raise ValueError(
+                    f"line {number + 1} of {path} is no result; mend or remove it."
+                ) from error
     return rows
 
 
@@ -44,18 +50,17 @@ def run_tasks(
     tasks: list[Task],
     work: Callable[[Task], dict[str, Any]],
     shard: str = "results",
-    settings: dict[str, Any] | None = None,
 ) -> None:
     """Does the tasks that are not done yet.
 
     Args:
       folder: where results and config lie.
       config: the program, and everything that decides a result beside the task; a
-        folder with another config is refused.
+        folder with another config is refused. Under 'recipes' is what each method
+        uses: a folder may get more methods, but not another recipe of one.
       tasks: flat and JSON-able, each naming itself.
       work: maps a task to its result.
       shard: name of the results file, for work shared among machines.
-      settings: more to note beside the results, such as recipes in full.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,15 +68,21 @@ def run_tasks(
     path = folder / f"{shard}.jsonl"
     rows = read_results(path)
     _drop_cut_line(path, rows)
-    done = {_name(row["task"]) for row in rows}
-    left = [task for task in tasks if _name(task) not in done]
+    others = (read_results(other) for other in folder.glob("*.jsonl") if other != path)
+    done = {_name(row["task"]) for row in itertools.chain(rows, *others)}
+    left = {_name(task): task for task in tasks if _name(task) not in done}
     if not left:
         return
-    _note_start(folder / f"{shard}.runs.json", len(rows), settings)
-    start = time.monotonic()
-    for number, task in enumerate(left):
+    _note_start(folder / f"{shard}.runs.json", len(rows))
+    start, failed = time.monotonic(), []
+    for number, (name, task) in enumerate(left.items()):
         begun = time.monotonic()
-        row = {"task": task, **work(task)}
+        try:
+            row = {"task": task, **work(task)}
+        except Exception:  # noqa: BLE001, one task must not take the others with it
+            traceback.print_exc()
+            failed.append(name)
+            continue
         row["seconds"] = round(time.monotonic() - begun, 2)
         with path.open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -79,10 +90,15 @@ def run_tasks(
             os.fsync(file.fileno())
         pace = (time.monotonic() - start) / (number + 1)
         print(
-            f"[{number + 1}/{len(left)}] {_name(task)}: {row['seconds']:.0f} s, "
+            f"[{number + 1}/{len(left)}] {name}: {row['seconds']:.0f} s, "
             f"{pace * (len(left) - number - 1) / 60:.0f} min left",
             file=sys.stderr,
             flush=True,
+        )
+    if failed:
+        raise SystemExit(
+            f"{len(failed)} of {len(left)} tasks failed; what they said is above, and the "
+            f"same command tries them again: {', '.join(failed)}"
         )
 
 
@@ -101,16 +117,21 @@ def _drop_cut_line(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _write_config(folder: Path, config: dict[str, Any]) -> None:
     path = folder / "config.json"
-    plain = json.loads(json.dumps(config))
-    if not path.exists():
-        write_text(path, json.dumps(plain, indent=1) + "\n")
-    elif json.loads(path.read_text()) != plain:
-        raise app.UsageError(
-            f"{folder} holds results of another config; name a new folder."
-        )
+    made = json.loads(json.dumps(config))
+    if path.exists():
+        there = json.loads(path.read_text())
+        recipes = [part.setdefault("recipes", {}) for part in (there, made)]
+        both = recipes[0].keys() & recipes[1].keys()
+        same = all(recipes[0][name] == recipes[1][name] for name in both)
+        made["recipes"] = recipes[0] | recipes[1]
+        if not same or there | {"recipes": made["recipes"]} != made:
+            raise app.UsageError(
+                f"{folder} holds results of another config; name a new folder."
+            )
+    write_text(path, json.dumps(made, indent=1) + "\n")
 
 
-def _note_start(path: Path, done: int, settings: dict[str, Any] | None) -> None:
+def _note_start(path: Path, done: int) -> None:
     """Adds what runs from here on, after `done` results of the shard."""
     starts = json.loads(path.read_text()) if path.exists() else []
     starts.append(
@@ -120,8 +141,7 @@ def _note_start(path: Path, done: int, settings: dict[str, Any] | None) -> None:
             "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
             | {"jax": jax.__version__, "python": platform.python_version()},
             "commit": _commit(),
-            "device": f"{jax.default_backend()}, {len(os.sched_getaffinity(0))} cores",
-            "settings": settings or {},
+            "device": f"{jax.default_backend()}, {_count_cores()} cores",
         }
     )
     write_text(path, json.dumps(starts, indent=1) + "\n")
@@ -129,9 +149,15 @@ def _note_start(path: Path, done: int, settings: dict[str, Any] | None) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file aside and renames it."""
-    aside = path.with_name(path.name + ".part")
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     aside.write_text(text)
     aside.replace(path)
+
+
+def _count_cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):  # those this process may use
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def _commit() -> str:

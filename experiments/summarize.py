@@ -31,6 +31,7 @@ PAPER = {
     ("acic", "bootstrap_last_layer"): (100, 87.50, 35.40, 0.2010, 0.7200),
     ("acic", "epinet"): (100, 97.30, 86.00, 0.3060, 0.3630),
 }
+PAPER_SIZES = {"li_1": (100_000, 50_000), "acic": (2_400_000, 1_000_000)}
 # tab:sensitivity, by observational and experimental rows.
 PAPER_SENSITIVITY = {
     (100_000, 20_000): (100, 98.3, 95.3, 0.330, 0.350),
@@ -47,7 +48,6 @@ _PAPER_NAMES = {
     "paper_epinet_low_dim": "epinet",
     "paper_epinet_high_dim": "epinet",
 }
-_TABLE_SIZES = (100_000, 50_000)  # of tab:results on Li Model 1
 _COLUMNS = ("valid", "point_coverage", "set_coverage", "width", "score", "oracle_width")
 _PERCENT = ("valid", "point_coverage", "set_coverage")
 
@@ -71,7 +71,7 @@ def average(rows: list[Row]) -> list[Row]:
 
     Returns:
       The fields of the task, the number of replicates, and a `pi.Summary` of every number
-      with its 95% Monte Carlo interval; sorted by task in the order of first appearance.
+      with its 95% Monte Carlo interval, in the order of first appearance.
     """
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
@@ -131,67 +131,102 @@ def _csv(entries: list[Row]) -> str:
 def _report_scores(folder: Path, entries: list[Row]) -> str:
     """Formats a table of scores, the paper's row beside ours where it has one."""
     del folder
+    return _score_table(entries, _find_paper_row)
+
+
+def _score_table(entries: list[Row], find_paper_row: Callable[[Row], str]) -> str:
     head = (
         "model | rows | method | replicates | % valid | point coverage | set coverage | "
-        "width | score | oracle width | paper: point / set / width / score"
+        "width | score | oracle width | paper: valid / point / set / width / score"
     )
-    rows = []
-    for entry in entries:
-        name: str = entry["method"]
-        method = _PAPER_NAMES.get(name, name)
-        sizes = entry["observational"], entry["experimental"]
-        paper = PAPER.get((entry["model"], method))
-        if entry["model"] == "li_1" and method == "epinet" and sizes != _TABLE_SIZES:
-            paper = PAPER_SENSITIVITY.get(sizes)
-        rows.append(
-            [
-                entry["model"],
-                f"{sizes[0] // 1000}k + {sizes[1] // 1000}k",
-                f"`{name}`",
-                str(entry["replicates"]),
-                *(_cell(column, entry[column]) for column in _COLUMNS),
-                "{:.1f} / {:.1f} / {:.3f} / {:.3f}".format(*paper[1:]) if paper else "",
-            ]
-        )
+    rows = [
+        [
+            entry["model"],
+            _sizes_text((entry["observational"], entry["experimental"])),
+            f"`{entry['method']}`",
+            str(entry["replicates"]),
+            *(_cell(column, entry[column]) for column in _COLUMNS),
+            find_paper_row(entry),
+        ]
+        for entry in entries
+    ]
     return _markdown(head.split(" | "), rows)
+
+
+def _find_paper_row(entry: Row) -> str:
+    """Finds a row of tab:results; that of other sizes says so, if there is no better."""
+    model, sizes = entry["model"], (entry["observational"], entry["experimental"])
+    name: str = entry["method"]
+    paper = PAPER.get((model, _PAPER_NAMES.get(name, name)))
+    if paper is None or (model == "li_1" and sizes != PAPER_SIZES[model]):
+        return ""
+    text = _paper_text(paper)
+    if sizes != PAPER_SIZES[model]:
+        text += f" ({_sizes_text(PAPER_SIZES[model])})"
+    return text
+
+
+def _paper_text(row: tuple[float, ...]) -> str:
+    return "{:.1f} / {:.1f} / {:.1f} / {:.3f} / {:.3f}".format(*row)
+
+
+def _sizes_text(sizes: tuple[int, int]) -> str:
+    return f"{sizes[0] // 1000}k + {sizes[1] // 1000}k"
 
 
 def _cell(name: str, summary: pi.Summary) -> str:
     factor, digits = (100, 1) if name in _PERCENT else (1, 3)
     text = f"{factor * summary.mean:.{digits}f}"
-    if name not in ("oracle_width", "valid") and np.isfinite(summary.lower):
-        text += f" ± {factor * (summary.upper - summary.mean):.{digits}f}"
-    return text
+    margin = factor * (summary.upper - summary.mean)
+    if name == "oracle_width" or not np.isfinite(margin):
+        return text
+    if name == "valid" and margin == 0:
+        return text
+    return f"{text} ± {margin:.{digits}f}"
 
 
 def _report_sensitivity(folder: Path, entries: list[Row]) -> str:
     """Draws width and score against n_exp, and coverage against the joint size."""
-    corrected = [entry for entry in entries if entry["method"] != "anchored"]
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    first = min(entry["observational"] for entry in corrected)
-    varying = [entry for entry in corrected if entry["observational"] == first]
-    for axes, names, chosen in (
-        (left, ("width", "score"), varying),
-        (right, ("point_coverage", "set_coverage"), corrected),
-    ):
-        chosen = sorted(chosen, key=_joint_size)
-        x = [
-            entry["experimental"] if axes is left else _joint_size(entry)
-            for entry in chosen
-        ]
-        for name in names:
-            means = np.array([entry[name].mean for entry in chosen])
-            ends = [[entry[name][i] for entry in chosen] for i in (1, 2)]
-            margins = np.nan_to_num(np.abs(np.array(ends) - means))
-            label = name.replace("_", " ")
-            axes.errorbar(x, means, yerr=margins, marker="o", capsize=3, label=label)
-        axes.legend(frameon=False)
+    first = min(entry["observational"] for entry in entries)
+    for method in dict.fromkeys(entry["method"] for entry in entries):
+        mine = [entry for entry in entries if entry["method"] == method]
+        varying = [entry for entry in mine if entry["observational"] == first]
+        for name in ("width", "score"):
+            _plot_line(left, varying, lambda entry: entry["experimental"], name)
+        for name in ("point_coverage", "set_coverage"):
+            _plot_line(right, mine, _joint_size, name)
     left.set_xlabel(f"experimental rows, beside {first:,} observational ones")
     right.set_xlabel("rows of both tables")
     right.axhline(0.95, color="grey", lw=0.8)
+    for axes in (left, right):
+        axes.legend(frameon=False)
     _save_figure(figure, folder / "sensitivity")
-    return _report_scores(folder, entries)
+
+    def find_paper_row(entry: Row) -> str:
+        sizes = entry["observational"], entry["experimental"]
+        known = entry["method"] == "epinet" and sizes in PAPER_SENSITIVITY
+        return _paper_text(PAPER_SENSITIVITY[sizes]) if known else ""
+
+    return _score_table(entries, find_paper_row)
+
+
+def _plot_line(
+    axes: Any, entries: list[Row], size: Callable[[Row], int], name: str
+) -> None:
+    """Plots means with Monte Carlo intervals against a size."""
+    chosen = sorted(entries, key=size)
+    means = np.array([entry[name].mean for entry in chosen])
+    ends = [[entry[name][i] for entry in chosen] for i in (1, 2)]
+    axes.errorbar(
+        [size(entry) for entry in chosen],
+        means,
+        yerr=np.nan_to_num(np.abs(np.array(ends) - means)),
+        marker="o",
+        capsize=3,
+        label=f"{chosen[0]['method']}: {name.replace('_', ' ')}",
+    )
 
 
 def _joint_size(entry: Row) -> int:
@@ -199,30 +234,29 @@ def _joint_size(entry: Row) -> int:
 
 
 def _report_bias(folder: Path, entries: list[Row]) -> str:
-    """Draws bias and coverage against the gap, at the first noise."""
-    figure = Figure(figsize=(8, 3), layout="constrained")
+    """Draws bias and coverage against the gap, by number of terms, at one noise."""
+    noises = sorted({entry["noise"] for entry in entries})
+    noise = noises[len(noises) // 2]
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for count in sorted({entry["num_terms"] for entry in entries}):
-        chosen = [
-            entry
-            for entry in entries
-            if (entry["num_terms"], entry["noise"]) == (count, entries[0]["noise"])
-        ]
+    for number, count in enumerate(sorted({e["num_terms"] for e in entries})):
+        chosen = [e for e in entries if (e["num_terms"], e["noise"]) == (count, noise)]
         gaps = [entry["gap"] for entry in chosen]
         for axes, name, style in (
-            (left, "plug_in_bias", "o-"),
-            (right, "corrected_coverage", "o-"),
+            (left, "plug_in_bias", "o:"),
+            (left, "half_median_bias", "o-"),
             (right, "plug_in_coverage", "o:"),
+            (right, "corrected_coverage", "o-"),
         ):
+            label = f"{count} terms" if style == "o-" else None
             means = [entry[name].mean for entry in chosen]
-            color = "grey" if style == "o:" else None
-            axes.plot(gaps, means, style, color=color, label=f"{count} terms")
-    left.set(xlabel="gap (standard errors)", ylabel="plug-in bias (standard errors)")
-    left.legend(frameon=False)
-    right.set(
-        xlabel="gap (standard errors)", ylabel="bound below the truth", ylim=(0, 1)
-    )
+            axes.plot(gaps, means, style, color=f"C{number}", label=label)
+    for axes, title in ((left, "bias"), (right, "share of bounds below the truth")):
+        axes.set(xlabel=f"gap between terms (noise {noise})", ylabel=title)
+    left.axhline(0, color="black", lw=0.6)
+    left.legend(frameon=False, title="corrected (dotted: plug-in)")
     right.axhline(0.95, color="black", lw=0.6)
+    right.set_ylim(0, 1.02)
     _save_figure(figure, folder / "bias")
     return _report_numbers(folder, entries)
 
@@ -248,7 +282,7 @@ def _report_numbers(folder: Path, entries: list[Row]) -> str:
         for name in names:
             value = entry.get(name, "")
             if isinstance(value, pi.Summary):
-                text = f"{value.mean:.4g}"
+                text = f"{value.mean:.6g}"
                 if np.isfinite(value.lower) and value.upper > value.mean:
                     text += f" ± {value.upper - value.mean:.2g}"
                 value = text

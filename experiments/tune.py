@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-import pns_infer as pi
+import pns_estimate as pe
 import pns_models as pm
 from absl import app, flags, logging
 from options import read_options
@@ -90,8 +90,7 @@ def judge(key: jax.Array, counts: pm.Counts, recipe: pm.Recipe) -> dict[str, Any
         "ece_mu": made.ece_mu,
     }
     if fit.model.is_epistemic:
-        drawn = fit.model.draws(key, fit.validation.z, 400)
-        spread = pi.calibrate_spread(drawn, *fit.validation[1:])
+        spread = pe.judge_spread(key, fit.model, fit.model.standardiser, fit.validation)
         result |= {
             "joint_log_likelihood": float(spread.log_likelihood.max()),
             "scale": spread.scale,
@@ -137,6 +136,9 @@ def main(argv: Sequence[str]) -> None:
     config = {
         "program": "tune",
         "base": search.base.to_json(),
+        "rates": search.rates,
+        "decays": search.decays,
+        "prior_scales": search.prior_scales,
         "data": digest,
         "seed": options.seed,
     }

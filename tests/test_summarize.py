@@ -10,6 +10,8 @@ from binaries import EXPERIMENTS
 sys.path.insert(0, str(EXPERIMENTS))
 import summarize
 
+TABLE = (100_000, 50_000)
+
 
 def write_rows(folder, program, tasks, shard="results"):
     """Writes made-up scores; the width is the replicate's number over ten."""
@@ -23,7 +25,7 @@ def write_rows(folder, program, tasks, shard="results"):
             file.write(json.dumps(row) + "\n")
 
 
-def make_task(method, replicate=0, sizes=(100_000, 50_000)):
+def make_task(method, replicate=0, sizes=TABLE):
     return {
         "model": "li_1",
         "observational": sizes[0],
@@ -46,22 +48,50 @@ def test_shards_are_merged_and_a_task_in_two_of_them_counts_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "sizes", "paper"),
+    ("program", "model", "method", "sizes", "paper"),
     [
-        ("epinet", (100_000, 50_000), "98.2 / 95.6 / 0.330 / 0.347"),
-        ("paper_epinet_low_dim", (100_000, 50_000), "98.2 / 95.6 / 0.330 / 0.347"),
-        ("paper_bootstrap_full", (100_000, 50_000), "98.5 / 97.4 / 0.369 / 0.638"),
-        ("epinet", (100_000, 20_000), "98.3 / 95.3 / 0.330 / 0.350"),
-        ("epinet", (30_000, 20_000), ""),
-        ("ensemble", (100_000, 50_000), ""),
+        ("benchmark", "li_1", "epinet", TABLE, "100.0 / 98.2 / 95.6 / 0.330 / 0.347"),
+        (
+            "benchmark",
+            "li_1",
+            "paper_epinet_low_dim",
+            TABLE,
+            "100.0 / 98.2 / 95.6 / 0.330 / 0.347",
+        ),
+        ("benchmark", "li_1", "t_learner", TABLE, "74.6 / 72.4 / 27.5 / 0.178 / 0.987"),
+        ("sensitivity", "li_1", "epinet", TABLE, "100.0 / 98.2 / 95.6 / 0.318 / 0.336"),
+        ("sensitivity", "li_1", "anchored", TABLE, ""),
+        ("benchmark", "li_1", "anchored", (30_000, 20_000), ""),
+        ("benchmark", "li_1", "ensemble", TABLE, ""),
+        ("robustness", "li:7", "epinet", TABLE, ""),
+        (
+            "benchmark",
+            "acic",
+            "epinet",
+            (200_000, 100_000),
+            "100.0 / 97.3 / 86.0 / 0.306 / 0.363 (2400k + 1000k)",
+        ),
     ],
 )
 def test_the_papers_row_stands_beside_the_method_it_is_of(
-    tmp_path, method, sizes, paper
+    tmp_path, program, model, method, sizes, paper
 ):
-    write_rows(tmp_path, "benchmark", [make_task(method, 0, sizes)])
+    write_rows(tmp_path, program, [make_task(method, 0, sizes) | {"model": model}])
     text = summarize.write_report(tmp_path)
     assert text.splitlines()[2].split(" | ")[-1].rstrip(" |") == paper
+
+
+def test_sensitivity_draws_a_line_for_each_method(tmp_path):
+    tasks = [
+        make_task(method, 0, sizes)
+        for method in ("anchored", "epinet")
+        for sizes in ((100_000, 20_000), TABLE, (500_000, 500_000))
+    ]
+    write_rows(tmp_path, "sensitivity", tasks)
+    summarize.write_report(tmp_path)
+    drawn = (tmp_path / "sensitivity.svg").read_text()
+    for method in ("anchored", "epinet"):
+        assert f"{method}: set coverage" in drawn
 
 
 def test_a_single_replicate_shows_no_monte_carlo_interval(tmp_path):

@@ -32,10 +32,12 @@ def test_an_epoch_visits_every_row_once():
 
 
 def test_a_merged_batch_holds_the_people_of_the_batch():
-    z, cells = make_rows()
-    rows = Batches(jax.random.key(1), z, cells, 100, may_merge=False)(3, 4).rows
-    merged = Batches(jax.random.key(1), z, cells, 100, may_merge=True)(3, 4)
-    assert merged.cells is not None
+    z, cells = make_rows(2000)
+    rows = Batches(jax.random.key(1), z, cells, 600, may_merge=False)(3, 4).rows
+    batches = Batches(jax.random.key(1), z, cells, 600, may_merge=True)
+    merged = batches(3, 4)  # the first of them spans two epochs
+    assert merged.cells is not None and merged.rows.shape == (4, 256)
+    np.testing.assert_array_equal(batches(0, 7).cells[3:], merged.cells)
     for i, people in enumerate(rows):
         filled = merged.cells[i].sum(1) > 0
         assert filled.sum() == len(np.unique(z[people], axis=0)) == 16
@@ -47,8 +49,10 @@ def test_a_merged_batch_holds_the_people_of_the_batch():
 
 
 def test_batches_that_merging_would_not_halve_stay_rows():
-    z, cells = make_rows(num_kinds=400)
-    assert Batches(jax.random.key(0), z, cells, 100, may_merge=True)(0, 1).cells is None
+    for num_kinds, batch_size in ((400, 600), (16, 500)):  # 16 are padded to 256
+        z, cells = make_rows(2000, num_kinds)
+        batches = Batches(jax.random.key(0), z, cells, batch_size, may_merge=True)
+        assert batches(0, 1).cells is None
 
 
 @pytest.mark.parametrize("kind", ["anchored", "hypermodel"])
@@ -63,7 +67,7 @@ def test_merging_leaves_training_what_it_was(kind, monkeypatch):
     counts = pm.counts_from_tables(*tables, merge=False)
     network = pm.NetworkConfig(kind, pm.Backbone(16, 2), index_dim=4)
     training = pm.TrainConfig(
-        batch_size=256, max_steps=12, eval_every=6, patience=None, merge=False
+        batch_size=512, max_steps=12, eval_every=6, patience=None, merge=False
     )
     recipe = pm.Recipe(network, training)
     merged = pm.fit(jax.random.key(0), counts, recipe)

@@ -360,10 +360,16 @@ def test_a_run_that_was_killed_resumes_to_the_bit_identical_result(tmp_path):
             np.testing.assert_array_equal(whole[name], resumed[name])
 
 
-def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(tmp_path, monkeypatch):
+@pytest.mark.parametrize("batch_size", [None, 512])
+def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(
+    tmp_path, monkeypatch, batch_size
+):
     """The best parameters and the patience spent are part of the state."""
-    counts = pm.counts_from_tables(*draw_tables(150, 100))
+    sizes = (150, 100) if batch_size is None else (900, 700)
+    counts = pm.counts_from_tables(*draw_tables(*sizes), merge=batch_size is None)
     setup = recipe(
+        batch_size=batch_size,
+        merge=batch_size is None,
         learning_rate=3e-2,
         weight_decay=0.0,
         max_steps=5000,

@@ -2,6 +2,6 @@
 
 from pns_estimate._errors import UserError
 from pns_estimate._estimator import PnsEstimator
-from pns_estimate._methods import make_bootstrap
+from pns_estimate._methods import judge_spread, make_bootstrap
 
-__all__ = ["PnsEstimator", "UserError", "make_bootstrap"]
+__all__ = ["PnsEstimator", "UserError", "judge_spread", "make_bootstrap"]

@@ -1,5 +1,7 @@
 """Ways to say how uncertain a fitted network is, behind one small class."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -100,26 +102,41 @@ def fit_method(
         sampler = sampler._replace(shifts=shifts / np.sqrt(kept))
     spread = None
     if calibrate and sampler.has_draws and len(fit.validation.z):
-        spread = _calibrate(draw_key, sampler, fit.validation)
+        scaler = fit.model.standardiser
+        spread = judge_spread(draw_key, sampler, scaler, fit.validation)
         sampler = sampler._replace(scale=spread.interval[1])
     return Fitted(sampler, fit.history, fit.validation, spread)
 
 
-def _calibrate(key, sampler: Sampler, held_out: pm.Counts) -> pi.SpreadCalibration:
-    """Profiles the spread on held-out people, a few thousand rows at most."""
+def judge_spread(
+    key: jax.Array,
+    model: pm.FittedModel | Sampler,
+    standardiser: Callable[[np.ndarray], np.ndarray],
+    held_out: pm.Counts,
+    num_draws: int = 400,
+) -> pi.SpreadCalibration:
+    """Profiles the spread of draws on held-out people, a few thousand rows at most.
+
+    Args:
+      key: decides the draws.
+      model: draws atoms for people.
+      standardiser: puts covariates on comparable scales, to find neighbours.
+      held_out: people that training did not see.
+      num_draws: of each person.
+    """
     rng = np.random.default_rng(0)
     rows = np.arange(len(held_out.z))
     people = sum(float(np.sum(part)) for part in held_out[1:])
     groups = None
     if people < 2 * len(rows):  # continuous covariates: nobody has a twin
-        groups = pi.neighbourhoods(sampler.model.standardiser(held_out.z), 8)
+        groups = pi.neighbourhoods(standardiser(held_out.z), 8)
         chosen = rng.permutation(groups.max() + 1)[:1000]
         rows = np.flatnonzero(np.isin(groups, chosen))
         groups = groups[rows]
     elif len(rows) > 8000:
         rows = np.sort(rng.choice(rows, 8000, replace=False))
     z, observational, experimental = (np.asarray(part)[rows] for part in held_out)
-    drawn = sampler.draws(key, z, 400)
+    drawn = model.draws(key, z, num_draws)
     return pi.calibrate_spread(drawn, observational, experimental, groups)
 
 
@@ -135,7 +152,7 @@ def make_bootstrap(
     Args:
       key: decides the multipliers.
       model: an anchored network; its draws are raw numbers for `pm.atoms_from_raw`.
-      counts: the people it was trained on, on the scale of the data.
+      counts: the people whose scores are resampled, on the scale of the data.
       scope: 'full' or 'last_layer'.
       **options: of `pi.MultiplierBootstrap`: num_draws, damping, tolerance and the like.
     """
@@ -167,25 +184,38 @@ def _solve(key, model: pm.FittedModel, counts: pm.Counts, method: Method) -> np.
     ).shifts
 
 
+class _Bootstrapped(NamedTuple):
+    """The function that is bootstrapped, its parameters, and how to make its inputs."""
+
+    function: Callable[[Any, jax.Array], jax.Array]
+    params: Any
+    inputs: Callable[[jax.Array], jax.Array]
+
+
+@functools.lru_cache(4)  # one function for all calls: it is compiled once
+def _bootstrapped(method: Method, model: pm.FittedModel) -> _Bootstrapped:
+    plain = pm.plain_functions(model)
+    body, head = plain.params
+    if method == "bootstrap_last_layer":
+        features = jax.jit(plain.features)
+        return _Bootstrapped(plain.head, head, lambda z: features(body, z))
+
+    def outputs(params: Any, z: jax.Array) -> jax.Array:
+        return plain.head(params[1], plain.features(params[0], z))
+
+    return _Bootstrapped(outputs, plain.params, lambda z: z)
+
+
 def _bootstrap_draws(
     method: Method, model: pm.FittedModel, shifts: np.ndarray, z: np.ndarray
 ) -> pb.Atoms:
     """Draws raw numbers to first order and links them: every draw is a valid law."""
-    plain = pm.plain_functions(model)
-    body, head = plain.params
-    inputs = model.standardiser(z)
-    if method == "bootstrap_last_layer":
-        blocks = range(0, len(inputs), 8192)
-        inputs = np.concatenate(
-            [plain.features(body, inputs[i : i + 8192]) for i in blocks]
-        )
-        raw = pi.linear_draws(plain.head, head, shifts, inputs)
-    else:
-
-        def outputs(params: Any, z: jax.Array) -> jax.Array:
-            return plain.head(params[1], plain.features(params[0], z))
-
-        raw = pi.linear_draws(outputs, plain.params, shifts, inputs)
+    function, params, inputs = _bootstrapped(method, model)
+    scaled = model.standardiser(z)
+    features = np.concatenate(
+        [inputs(scaled[i : i + 8192]) for i in range(0, len(scaled), 8192)]
+    )
+    raw = pi.linear_draws(function, params, shifts, features)
     return jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw), "anchored"))
 
 

@@ -334,7 +334,8 @@ def linear_draws(
     With the shifts of a bootstrap on disk, this is all that new points need.
 
     Args:
-      function: maps params and z [m, d] to what is wanted, [m, ...].
+      function: maps params and z [m, d] to what is wanted, [m, ...]; compiled once for
+        each function, so pass the same one again.
       params: the estimate.
       shifts: [num_draws, num_parameters], in the order of `ravel_pytree(params)`.
       z: [m, d] points.
@@ -343,30 +344,31 @@ def linear_draws(
     Returns:
       What the function returns, with a leading axis [num_draws, m, ...].
     """
-    vector, unravel = ravel_pytree(params)
     z, shifts = jnp.asarray(z), jnp.asarray(shifts)
-    if shifts.shape[1:] != vector.shape:
+    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+    if shifts.shape[1:] != (num_parameters,):
         raise ValueError(
-            f"shifts must have shape [num_draws, {len(vector)}], one column per "
+            f"shifts must have shape [num_draws, {num_parameters}], one column per "
             f"parameter, got {list(shifts.shape)}."
         )
-
-    @jax.jit
-    def evaluate(vector, shifts, block):
-        value, push = jax.linearize(lambda v: function(unravel(v), block), vector)
-        moved = jax.lax.map(push, shifts, batch_size=16)
-        return jax.tree.map(lambda a, b: a[None] + b, value, moved)
-
     size = min(points_per_chunk, max(len(z), 1))
     missing = -len(z) % size
     filled = jnp.concatenate([z, jnp.repeat(z[:1], missing, axis=0)])
     parts = [
-        jax.tree.map(np.asarray, evaluate(vector, shifts, filled[i : i + size]))
-        for i in range(0, len(filled), size)
+        jax.tree.map(np.asarray, _shifted(function, params, shifts, block))
+        for block in jnp.split(filled, len(filled) // size)
     ]
     return jax.tree.map(
         lambda *leaves: np.concatenate(leaves, axis=1)[:, : len(z)], *parts
     )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _shifted(function, params, shifts, z):
+    vector, unravel = ravel_pytree(params)
+    value, push = jax.linearize(lambda v: function(unravel(v), z), vector)
+    moved = jax.lax.map(push, shifts, batch_size=16)
+    return jax.tree.map(lambda a, b: a[None] + b, value, moved)
 
 
 def _two_stage_outputs(model: TwoStage, params: Any, z: jax.Array) -> jax.Array:

@@ -1,8 +1,8 @@
 """Which people each training step sees.
 
 Epochs are permutations one after the other, cut into batches: every row is visited once
-in each, and a batch may end one epoch and begin the next. Batches are a function of the
-key and the step alone.
+in each, and a batch may end one epoch and begin the next. Who is in a batch is a function
+of the key and the step alone.
 """
 
 import functools
@@ -32,7 +32,8 @@ class Batches:
     """Makes the batches of any steps.
 
     Where people share covariates, those of a batch are merged if that at least halves its
-    rows. Losses and gradients are sums over people, so they stay what they were.
+    rows, rounded up to a multiple of 256. Losses and gradients are sums over people, so they
+    stay what they were.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Batches:
         self._groups = None
         if may_merge:
             some, _ = group_rows(z[self._stream(0, 1)[0]])
-            if 2 * len(some) <= batch_size:
+            if 2 * _rounded_up(len(some)) <= batch_size:
                 self._first, self._groups = group_rows(z)
 
     def __call__(self, step: int, size: int) -> Batch:
@@ -83,7 +84,7 @@ class Batches:
         assert self._groups is not None
         merged = [np.unique(self._groups[r], return_inverse=True) for r in rows]
         most = max(len(groups) for groups, _ in merged)
-        size = -(-most // _ROUND_UP) * _ROUND_UP
+        size = _rounded_up(most)
         # What a batch does not fill stays row 0 with nobody in it.
         batch = Batch(
             np.zeros((len(rows), size), np.int32),
@@ -94,6 +95,10 @@ class Batches:
             batch.rows[i, : len(groups)] = self._first[groups]
             np.add.at(batch.cells[i], position, self._cells[rows[i]])
         return batch
+
+
+def _rounded_up(count: int) -> int:
+    return -(-count // _ROUND_UP) * _ROUND_UP
 
 
 def numpy_rng(key: jax.Array) -> np.random.Generator:

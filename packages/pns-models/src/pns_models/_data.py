@@ -110,7 +110,7 @@ def group_rows(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     exact; beside the table itself this takes a few numbers per row.
 
     Returns:
-      The first row of each group, in ascending order, and the group of each row.
+      A row of each group, and the group of each row.
     """
     hashes = _row_hashes(z)
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)

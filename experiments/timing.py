@@ -1,0 +1,20 @@
+"""What the programs that time things share."""
+
+import resource
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def timed(function: Callable[[], Result]) -> tuple[Result, float]:
+    """Calls a function; returns its result and the seconds it took."""
+    start = time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - start
+
+
+def peak_memory() -> float:
+    """Returns the peak resident memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
