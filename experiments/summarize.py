@@ -282,7 +282,7 @@ def _report_numbers(folder: Path, entries: list[Row]) -> str:
         for name in names:
             value = entry.get(name, "")
             if isinstance(value, pi.Summary):
-                text = f"{value.mean:.6g}"
+                text = f"{value.mean:{'.4g' if abs(value.mean) < 1000 else '.1f'}}"
                 if np.isfinite(value.lower) and value.upper > value.mean:
                     text += f" ± {value.upper - value.mean:.2g}"
                 value = text
