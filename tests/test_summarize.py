@@ -1,6 +1,7 @@
 """Tables of results: replicates averaged, the paper's row beside the right method."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -97,3 +98,33 @@ def test_sensitivity_draws_a_line_for_each_method(tmp_path):
 def test_a_single_replicate_shows_no_monte_carlo_interval(tmp_path):
     write_rows(tmp_path, "benchmark", [make_task("anchored")])
     assert "±" not in summarize.write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    sorted(path.parent for path in (EXPERIMENTS / "results").glob("*/config.json")),
+    ids=lambda folder: folder.name,
+)
+def test_committed_tables_are_those_of_the_committed_results(tmp_path, folder):
+    copy = shutil.copytree(folder, tmp_path / folder.name)
+    made = summarize.write_report(copy)
+    assert made == (folder / "table.md").read_text()
+    starts = [json.loads(path.read_text()) for path in folder.glob("*.runs.json")]
+    assert len(starts) == len(list(folder.glob("*.jsonl")))
+    assert all(
+        start["command"] and start["commit"] for part in starts for start in part
+    )
+
+
+def test_tables_in_the_readme_are_those_of_the_results():
+    shown = [
+        line
+        for line in (EXPERIMENTS.parent / "README.md").read_text().splitlines()
+        if line.startswith(("| li_1 |", "| acic |", "| li:"))
+    ]
+    there = {
+        line
+        for path in (EXPERIMENTS / "results").glob("*/table.md")
+        for line in path.read_text().splitlines()
+    }
+    assert len(shown) >= 10 and set(shown) <= there
