@@ -282,13 +282,19 @@ def _report_numbers(folder: Path, entries: list[Row]) -> str:
         for name in names:
             value = entry.get(name, "")
             if isinstance(value, pi.Summary):
-                text = f"{value.mean:{'.4g' if abs(value.mean) < 1000 else '.1f'}}"
+                text = _number(value.mean)
                 if np.isfinite(value.lower) and value.upper > value.mean:
                     text += f" ± {value.upper - value.mean:.2g}"
                 value = text
             cells.append(str(value))
         rows.append(cells)
     return _markdown([name.replace("_", " ") for name in names], rows)
+
+
+def _number(value: float) -> str:
+    if value.is_integer():
+        return f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.1f}"
 
 
 def _save_figure(figure: Figure, path: Path) -> None:
