@@ -219,8 +219,10 @@ def _plot_line(
     chosen = sorted(entries, key=size)
     means = np.array([entry[name].mean for entry in chosen])
     ends = [[entry[name][i] for entry in chosen] for i in (1, 2)]
+    sizes = [size(entry) for entry in chosen]
+    axes.set_xticks(sizes, [f"{s / 1000:g}k" for s in sizes])
     axes.errorbar(
-        [size(entry) for entry in chosen],
+        sizes,
         means,
         yerr=np.nan_to_num(np.abs(np.array(ends) - means)),
         marker="o",
