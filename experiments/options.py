@@ -9,7 +9,7 @@ from absl import app, flags
 _PRESET = flags.DEFINE_string(
     "preset", None, "Which study; the first one if not given."
 )
-_SEED = flags.DEFINE_integer("seed", 2026, "Decides everything random.")
+_SEED = flags.DEFINE_integer("seed", 2026, "Decides everything random.", lower_bound=0)
 _START = flags.DEFINE_integer("replicate_start", 0, "First replicate.", lower_bound=0)
 _END = flags.DEFINE_integer("replicate_end", None, "One past the last; the preset's.")
 _OUT = flags.DEFINE_string("out", None, "Folder of the results.", required=True)

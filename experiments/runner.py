@@ -38,7 +38,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
             rows.append(json.loads(line))
         except json.JSONDecodeError as error:
             if number < len(lines) - 1:
-                raise ValueError(
+                raise app.UsageError(
                     f"line {number + 1} of {path} is no result; mend or remove it."
                 ) from error
     return rows
@@ -63,6 +63,8 @@ def run_tasks(
       shard: name of the results file, for work shared among machines.
     """
     folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise app.UsageError(f"{folder} is a file; name a folder for the results.")
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(folder, config)
     path = folder / f"{shard}.jsonl"

@@ -96,8 +96,14 @@ def write_report(folder: str | Path) -> str:
     folder = Path(folder)
     entries = average(gather(folder))
     if not entries:
-        raise ValueError(f"{folder} holds no results.")
-    program = json.loads((folder / "config.json").read_text())["program"]
+        raise app.UsageError(f"{folder} holds no results (*.jsonl).")
+    config = folder / "config.json"
+    program = json.loads(config.read_text()).get("program") if config.exists() else None
+    if program not in _REPORTS:
+        raise app.UsageError(
+            f"{folder} has no config.json that names one of {list(_REPORTS)}; the program "
+            "that made the results writes it."
+        )
     text = _REPORTS[program](folder, entries)
     write_text(folder / "table.md", text)
     write_text(folder / "table.csv", _csv(entries))
@@ -317,10 +323,7 @@ _REPORTS: dict[str, Callable[[Path, list[Row]], str]] = {
 def main(argv: Sequence[str]) -> None:
     """Summarizes a folder of results."""
     del argv
-    folder = flags.FLAGS.out
-    if not gather(folder):
-        raise app.UsageError(f"{folder} holds no results (*.jsonl).")
-    print(write_report(folder))
+    print(write_report(flags.FLAGS.out))
 
 
 if __name__ == "__main__":

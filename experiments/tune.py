@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -64,7 +65,18 @@ def read_counts(
     paths: Sequence[str], treatment: str, outcome: str
 ) -> tuple[pm.Counts, str]:
     """Reads the two tables; returns them with a digest that names them."""
+    for path in paths:
+        if not Path(path).exists():
+            raise app.UsageError(f"there is no file {path}.")
     tables = [pd.read_parquet(path) for path in paths]
+    for path, table in zip(paths, tables, strict=True):
+        absent = {treatment, outcome, *tables[0]} - set(table)
+        if absent:
+            raise app.UsageError(f"{path} has no columns {sorted(absent)}.")
+        if not all(pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes):
+            raise app.UsageError(
+                f"{path} has columns that are no numbers; encode them."
+            )
     columns = [c for c in tables[0] if c not in (treatment, outcome)]
     triples = [
         (

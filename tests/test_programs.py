@@ -48,6 +48,21 @@ def test_tuning_sees_tables_and_no_truth(tmp_path):
         command("tune", *given, *options), capture_output=True, text=True, check=False
     )
     assert done.returncode != 0 and "results of another config" in done.stderr
+    for given, message in (
+        (["--observational=nowhere", f"--experimental={paths[1]}"], "no file nowhere"),
+        (
+            [f"{n}={p}" for n, p in zip(names, paths, strict=True)] + ["--outcome=z"],
+            "has no columns ['z']",
+        ),
+    ):
+        done = subprocess.run(
+            command("tune", *given, *options),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode != 0 and message in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
     # No oracle by construction: nothing that could give it one is ever loaded.
     code = "import sys, tune; assert not {'pns_dgp', 'methods'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=EXPERIMENTS, check=True)

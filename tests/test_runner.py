@@ -95,6 +95,8 @@ def test_a_damaged_line_in_the_middle_is_told_and_nothing_is_dropped(tmp_path):
     path = tmp_path / "results.jsonl"
     damaged = '{"task": {"replicate": 0}}\nnonsense\n{"task": {"replicate": 1}}\n'
     path.write_text(damaged)
-    with pytest.raises(ValueError, match="line 2 of"):
+    with pytest.raises(app.UsageError, match="line 2 of"):
         run(tmp_path, 3)
     assert path.read_text() == damaged
+    with pytest.raises(app.UsageError, match="is a file; name a folder"):
+        run(path, 3)

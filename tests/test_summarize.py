@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from absl import app
 from binaries import EXPERIMENTS
 
 sys.path.insert(0, str(EXPERIMENTS))
@@ -93,6 +94,15 @@ def test_sensitivity_draws_a_line_for_each_method(tmp_path):
     drawn = (tmp_path / "sensitivity.svg").read_text()
     for method in ("anchored", "epinet"):
         assert f"{method}: set coverage" in drawn
+
+
+def test_folders_that_no_program_filled_are_told(tmp_path):
+    with pytest.raises(app.UsageError, match="holds no results"):
+        summarize.write_report(tmp_path)
+    write_rows(tmp_path, "benchmark", [make_task("anchored")])
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(app.UsageError, match="no config.json that names"):
+        summarize.write_report(tmp_path)
 
 
 def test_a_single_replicate_shows_no_monte_carlo_interval(tmp_path):

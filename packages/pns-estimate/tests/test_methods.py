@@ -1,12 +1,15 @@
-"""The bootstrap of a network that can say everything has the errors of frequencies."""
+"""Ways to be uncertain: errors of frequencies, and spread judged by neighbours."""
 
 import dataclasses
 
 import jax
 import numpy as np
+import pns_bounds as pb
 import pns_estimate as pe
+import pns_infer as pi
 import pns_models as pm
 import pytest
+from pns_estimate import _methods
 
 
 @pytest.mark.parametrize("scope", ["full", "last_layer"])
@@ -58,3 +61,34 @@ def test_a_saturated_network_has_the_standard_errors_of_frequencies(scope):
         np.testing.assert_allclose(
             np.std(drawn.joint[:, kind], axis=0), errors, rtol=0.08
         )
+
+
+class _Coin:
+    """Draws the same law, with some spread, for everybody."""
+
+    def draws(self, key, z, num_draws):
+        shape = (num_draws, len(z))
+        mu = 0.4 + 0.2 * np.random.default_rng(0).random((*shape, 2))
+        return pb.Atoms(np.full((*shape, 2, 2), 0.25), mu)
+
+
+def test_the_spread_is_judged_by_groups_of_neighbours_where_nobody_has_a_twin(
+    monkeypatch,
+):
+    seen = []
+    original = pi.calibrate_spread
+    monkeypatch.setattr(
+        _methods.pi,
+        "calibrate_spread",
+        lambda *args: seen.append(args[3]) or original(*args),
+    )
+    rng = np.random.default_rng(0)
+    one = np.eye(4)[rng.integers(0, 4, 400)].reshape(-1, 2, 2)
+    first = (np.arange(400) < 200)[:, None, None]  # each is in one table
+    for z, copies in ((rng.random((400, 2)), 1), (rng.integers(0, 2, (400, 2)), 3)):
+        held_out = pm.Counts(
+            z.astype(np.float32), copies * one * first, copies * one * ~first
+        )
+        pe.judge_spread(jax.random.key(0), _Coin(), lambda z: z, held_out, 20)
+    assert np.all(np.bincount(seen[0]) >= 8) and len(seen[0]) == 400
+    assert seen[1] is None  # people who share a row are judged by it

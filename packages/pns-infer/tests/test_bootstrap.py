@@ -376,3 +376,17 @@ def test_bad_rows_are_told():
         build(z * np.nan, counts)
     with pytest.raises(ValueError, match="num_draws must be at least 2"):
         build(z, counts, num_draws=1)
+
+
+def test_draws_are_compiled_once_for_all_calls():
+    calls = []
+
+    def line(params, z):
+        calls.append(None)
+        return z @ params
+
+    shifts, z = np.eye(3, dtype=np.float32), np.ones((5, 3), np.float32)
+    made = [pi.linear_draws(line, np.full(3, c, np.float32), shifts, z) for c in (0, 1)]
+    assert len(calls) == 1
+    np.testing.assert_allclose(made[0], 1)
+    np.testing.assert_allclose(made[1], 4)
