@@ -39,9 +39,9 @@ def main(argv: Sequence[str]) -> None:
         "observational": model.sample(key, _OBSERVATIONAL.value, "observational"),
         "experimental": model.sample(key, _EXPERIMENTAL.value, "experimental"),
     }
-    for regime, sample in samples.items():
+    for source, sample in samples.items():
         table = frame(sample.z).assign(x=np.asarray(sample.x), y=np.asarray(sample.y))
-        table.to_parquet(out / f"{regime}.parquet")
+        table.to_parquet(out / f"{source}.parquet")
     people = model.sample_population(jax.random.fold_in(key, 1), _PEOPLE.value)
     frame(people.z).to_csv(out / "people.csv", index=False)
     command = [

@@ -71,11 +71,11 @@ def test_the_oracle_is_the_sum_over_hidden_values(num_hidden):
         np.testing.assert_allclose(model.propensity(z[row : row + 1]), p, atol=1e-14)
 
 
-@pytest.mark.parametrize("regime", pns_dgp.REGIMES)
-def test_the_oracle_agrees_with_simulated_people(regime):
+@pytest.mark.parametrize("source", pns_dgp.SOURCES)
+def test_the_oracle_agrees_with_simulated_people(source):
     model = small_model()
     people = model.sample_population(jax.random.key(1), 400_000)
-    table = model.sample(jax.random.key(2), 400_000, regime)
+    table = model.sample(jax.random.key(2), 400_000, source)
     kinds = np.unique(people.z, axis=0)
     assert len(kinds) == 3
     truth = model.oracle(kinds)
@@ -93,12 +93,12 @@ def test_the_oracle_agrees_with_simulated_people(regime):
         ):
             assert abs(hits.mean() - p) <= limit * math.sqrt(p * (1 - p) / n)
         there = np.all(table.z == z, axis=1)
-        if regime == "experimental":
+        if source == "experimental":
             assert abs(table.x[there].mean() - 0.5) < limit * 0.5 / math.sqrt(
                 there.sum()
             )
         for arm, y in np.ndindex(2, 2):
-            if regime == "observational":
+            if source == "observational":
                 hits = (table.x[there] == arm) & (table.y[there] == y)
                 p = truth.atoms.joint[row, arm, y]
             else:
@@ -159,7 +159,7 @@ def test_rows_do_not_depend_on_their_number_nor_on_the_regime_of_another():
 def test_mistakes_are_told():
     model = small_model()
     key = jax.random.key(0)
-    with pytest.raises(ValueError, match="regime must be one of"):
+    with pytest.raises(ValueError, match="source must be one of"):
         model.sample(key, 10, "trial")
     with pytest.raises(ValueError, match="at least 1"):
         model.sample(key, 0, "observational")

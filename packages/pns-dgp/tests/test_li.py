@@ -153,7 +153,7 @@ def test_the_oracle_agrees_with_simulated_people(coarse_model):
 def test_both_regimes_share_the_outcome_law(coarse_model):
     observed, trial = (
         jax.tree.map(np.asarray, coarse_model.sample(jax.random.key(3), 1_000_000, r))
-        for r in pns_dgp.REGIMES
+        for r in pns_dgp.SOURCES
     )
     z_all, _ = coarse_model.support()
     truth = coarse_model.oracle(z_all)
@@ -204,8 +204,8 @@ def test_replicates_reproduce_alone_and_rows_do_not_depend_on_their_number():
         together, model.sample(keys[3], 500, "observational"), strict=True
     ):
         np.testing.assert_array_equal(whole[3], part)
-    for regime in pns_dgp.REGIMES:
-        few, many = (model.sample(keys[0], n, regime) for n in (100, 5001))
+    for source in pns_dgp.SOURCES:
+        few, many = (model.sample(keys[0], n, source) for n in (100, 5001))
         for short, long in zip(few, many, strict=True):
             np.testing.assert_array_equal(short, long[:100])
 
@@ -213,7 +213,7 @@ def test_replicates_reproduce_alone_and_rows_do_not_depend_on_their_number():
 def test_one_key_gives_independent_regimes():
     model = pns_dgp.li_model_1()
     observed, trial = (
-        model.sample(jax.random.key(6), 20_000, r) for r in pns_dgp.REGIMES
+        model.sample(jax.random.key(6), 20_000, r) for r in pns_dgp.SOURCES
     )
     agreement = np.mean(np.all(np.asarray(observed.z) == np.asarray(trial.z), axis=1))
     assert agreement < 0.01  # two independent people agree with probability 0.001
@@ -249,7 +249,7 @@ def test_the_panel_passes_the_filter_and_a_constant_treatment_does_not():
 def test_mistakes_are_told():
     model = pns_dgp.li_model_1()
     key = jax.random.key(0)
-    with pytest.raises(ValueError, match="regime must be one of .* got 'survey'"):
+    with pytest.raises(ValueError, match="source must be one of .* got 'survey'"):
         model.sample(key, 10, "survey")
     for n in (0, -3, 2.5, True):
         with pytest.raises(ValueError, match="n must be a whole number of at least 1"):

@@ -1,4 +1,4 @@
-"""Structural models of treatment and outcome, with exact truth for both regimes."""
+"""Structural models of treatment and outcome, with their exact truth."""
 
 from pns_dgp._acic import AcicModel, acic_model
 from pns_dgp._benchmark import Benchmark, export_benchmark, read_benchmark
@@ -17,10 +17,10 @@ from pns_dgp._li import (
     random_li_model,
 )
 from pns_dgp._model import (
-    REGIMES,
+    SOURCES,
     Population,
-    Regime,
     Sample,
+    Source,
     StructuralModel,
     Truth,
     truth_from_cells,
@@ -30,7 +30,7 @@ from pns_dgp._split import ConfoundedSplit, confounded_split
 
 __all__ = [
     "LI_PANEL_SEEDS",
-    "REGIMES",
+    "SOURCES",
     "AcicCovariates",
     "AcicModel",
     "Benchmark",
@@ -38,10 +38,10 @@ __all__ = [
     "Covariates",
     "LiModel",
     "Population",
-    "Regime",
     "RowCovariates",
     "Sample",
     "Scaling",
+    "Source",
     "StructuralModel",
     "Truth",
     "acic_model",

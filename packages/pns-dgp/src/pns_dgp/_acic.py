@@ -23,13 +23,13 @@ from pns_dgp._covariates import AcicCovariates, Covariates
 from pns_dgp._model import (
     Array,
     Population,
-    Regime,
     Sample,
+    Source,
     Truth,
     check_count,
     checked_rows,
     enumerate_binary,
-    regime_key,
+    source_key,
     truth_by_chunks,
 )
 from pns_dgp._rng import map_blocks
@@ -121,10 +121,10 @@ class AcicModel:
         z, (x, _), (y0, y1) = self._draw(key, n)
         return Population(z=z, x=x, y0=y0, y1=y1)
 
-    def sample(self, key: jax.Array, n: int, regime: Regime) -> Sample:
+    def sample(self, key: jax.Array, n: int, source: Source) -> Sample:
         """Draws a table of n rows; not for `vmap`, whose rows NumPy cannot draw."""
-        z, (chosen, coin), (y0, y1) = self._draw(regime_key(key, regime), n)
-        x = chosen if regime == "observational" else coin
+        z, (chosen, coin), (y0, y1) = self._draw(source_key(key, source), n)
+        x = chosen if source == "observational" else coin
         return Sample(z=z, x=x, y=np.where(x == 1, y1, y0))
 
     def oracle(self, z: Array) -> Truth:

@@ -21,7 +21,7 @@ import pns_bounds as pb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pns_dgp._model import REGIMES, Sample, StructuralModel, Truth, check_count
+from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count
 
 _FORMAT = "pns-benchmark 1"
 _TRUTH = ("p00", "p01", "p10", "p11", "mu0", "mu1", "pns", "harm", "lower", "upper")
@@ -75,9 +75,9 @@ def export_benchmark(
     key = jax.random.key(int(seed))
     table_key, test_key = jax.random.split(key)
     tables = {
-        regime: jax.tree.map(np.asarray, model.sample(table_key, count, regime))
-        for regime, count in zip(
-            REGIMES, (num_observational, num_experimental), strict=True
+        source: jax.tree.map(np.asarray, model.sample(table_key, count, source))
+        for source, count in zip(
+            SOURCES, (num_observational, num_experimental), strict=True
         )
     }
     z_test = np.asarray(model.sample_population(test_key, num_test).z)
@@ -132,9 +132,9 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
         raise ValueError(f"{folder} is not in the format '{_FORMAT}'.")
     names = card["covariates"]
     samples = {}
-    for regime in REGIMES:
-        table = _read_table(folder / f"{regime}.parquet", [*names, "x", "y"])
-        samples[regime] = Sample(
+    for source in SOURCES:
+        table = _read_table(folder / f"{source}.parquet", [*names, "x", "y"])
+        samples[source] = Sample(
             z=_matrix(table, names),
             x=table["x"].to_numpy(),
             y=table["y"].to_numpy(),
@@ -172,10 +172,10 @@ def _truth_columns(truth: Truth) -> dict[str, np.ndarray]:
 def _write(folder: Path, benchmark: Benchmark) -> None:
     card = benchmark.card
     names = card["covariates"]
-    for regime in REGIMES:
-        z, x, y = getattr(benchmark, regime)
+    for source in SOURCES:
+        z, x, y = getattr(benchmark, source)
         columns = {**dict(zip(names, z.T, strict=True)), "x": x, "y": y}
-        pq.write_table(pa.table(columns), folder / f"{regime}.parquet")
+        pq.write_table(pa.table(columns), folder / f"{source}.parquet")
     columns = dict(zip(names, benchmark.z_test.T, strict=True))
     columns |= _truth_columns(benchmark.truth)
     pq.write_table(pa.table(columns), folder / "test.parquet")

@@ -21,13 +21,13 @@ import numpy as np
 from pns_dgp._model import (
     Array,
     Population,
-    Regime,
     Sample,
+    Source,
     Truth,
     check_count,
     checked_rows,
     enumerate_binary,
-    regime_key,
+    source_key,
     truth_by_chunks,
 )
 
@@ -97,11 +97,11 @@ class LiModel:
         check_count(n)
         return _sample_population(self._arrays, key, int(n), self.num_covariates)
 
-    def sample(self, key: jax.Array, n: int, regime: Regime) -> Sample:
+    def sample(self, key: jax.Array, n: int, source: Source) -> Sample:
         """Draws a table of n rows; usable under `jax.vmap` over keys."""
         check_count(n)
-        key = regime_key(key, regime)
-        return _sample(self._arrays, key, int(n), self.num_covariates, regime)
+        key = source_key(key, source)
+        return _sample(self._arrays, key, int(n), self.num_covariates, source)
 
     def oracle(self, z: Array) -> Truth:
         """Computes the truth at z [n, num_covariates] by enumeration of the hidden."""
@@ -189,11 +189,11 @@ def _sample_population(
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _sample(
-    model: _Arrays, key: jax.Array, n: int, num_observed: int, regime: Regime
+    model: _Arrays, key: jax.Array, n: int, num_observed: int, source: Source
 ) -> Sample:
     people_key, coin_key = jax.random.split(key)
     people = _sample_population(model, people_key, n, num_observed)
-    if regime == "observational":
+    if source == "observational":
         x = people.x
     else:
         x = _below(coin_key, _thresholds(0.5), (n,))

@@ -13,8 +13,8 @@ import numpy as np
 import pns_bounds as pb
 
 Array = Any  # NumPy or JAX
-Regime = Literal["observational", "experimental"]
-REGIMES: tuple[Regime, ...] = get_args(Regime)
+Source = Literal["observational", "experimental"]
+SOURCES: tuple[Source, ...] = get_args(Source)
 
 
 class Population(NamedTuple):
@@ -73,10 +73,10 @@ class StructuralModel(Protocol):
         """Draws people with both potential outcomes."""
         ...
 
-    def sample(self, key: jax.Array, n: int, regime: Regime) -> Sample:
-        """Draws a table; in the experimental regime x is a fair coin.
+    def sample(self, key: jax.Array, n: int, source: Source) -> Sample:
+        """Draws a table; x is a fair coin if the source is experimental.
 
-        The regimes are drawn independently, also from one key. The first rows do not
+        Tables of the two sources are independent, also from one key. The first rows do not
         depend on n.
         """
         ...
@@ -90,11 +90,11 @@ class StructuralModel(Protocol):
         ...
 
 
-def regime_key(key: jax.Array, regime: str) -> jax.Array:
-    """Derives the key of a regime, or raises if there is no such regime."""
-    if regime not in REGIMES:
-        raise ValueError(f"regime must be one of {list(REGIMES)}, got {regime!r}.")
-    return jax.random.fold_in(key, REGIMES.index(regime))
+def source_key(key: jax.Array, source: str) -> jax.Array:
+    """Derives the key of a source, or raises if there is no such source."""
+    if source not in SOURCES:
+        raise ValueError(f"source must be one of {list(SOURCES)}, got {source!r}.")
+    return jax.random.fold_in(key, SOURCES.index(source))
 
 
 def check_count(n: int) -> None:
