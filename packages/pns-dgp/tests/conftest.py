@@ -1,4 +1,4 @@
-"""Public data sets, where a person has them; tests that need them skip otherwise."""
+"""Public data sets, where they are on this machine; tests that need them skip otherwise."""
 
 import os
 from pathlib import Path

@@ -1,9 +1,10 @@
-"""The high-dimensional model against loops over its formulas and simulated people."""
+"""The high-dimensional model against loops over its formulas and simulated units."""
 
 import dataclasses
 import itertools
 import math
 
+import chex
 import jax
 import numpy as np
 import pns_bounds as pb
@@ -49,7 +50,7 @@ def slow_truth(model: pns_dgp.AcicModel, z):
 
 
 def small_model(**changes) -> pns_dgp.AcicModel:
-    """Three distinct people to be drawn from, four covariates."""
+    """Three distinct units to be drawn from, four covariates."""
     rows = np.array([[0.0, 1, -2, 3], [1, -1, 2, 0], [-1, 0, 0, -3]])
     settings = {"seed": 3, "gamma": 0.3, "num_active": 3, **changes}
     return pns_dgp.acic_model(covariates=pns_dgp.RowCovariates(rows), **settings)
@@ -72,20 +73,20 @@ def test_the_oracle_is_the_sum_over_hidden_values(num_hidden):
 
 
 @pytest.mark.parametrize("source", pns_dgp.SOURCES)
-def test_the_oracle_agrees_with_simulated_people(source):
+def test_the_oracle_agrees_with_simulated_units(source):
     model = small_model()
-    people = model.sample_population(jax.random.key(1), 400_000)
+    units = model.sample_population(jax.random.key(1), 400_000)
     table = model.sample(jax.random.key(2), 400_000, source)
-    kinds = np.unique(people.z, axis=0)
+    kinds = np.unique(units.z, axis=0)
     assert len(kinds) == 3
     truth = model.oracle(kinds)
     limit = 4.5  # standard errors; about 50 comparisons with fixed seeds
     for row, z in enumerate(kinds):
-        here = np.all(people.z == z, axis=1)
-        y0, y1 = people.y0[here], people.y1[here]
+        here = np.all(units.z == z, axis=1)
+        y0, y1 = units.y0[here], units.y1[here]
         n = here.sum()
         for hits, p in (
-            (people.x[here], truth.atoms.joint[row, 1].sum()),
+            (units.x[here], truth.atoms.joint[row, 1].sum()),
             (y0, truth.atoms.mu[row, 0]),
             (y1, truth.atoms.mu[row, 1]),
             ((y1 == 1) & (y0 == 0), truth.pns[row]),
@@ -125,7 +126,7 @@ def test_the_default_model_is_valid_confounded_and_thin_in_overlap():
 
 def test_gamma_and_overlap_do_what_they_say():
     z = pns_dgp.acic_model().sample_population(jax.random.key(0), 5000).z
-    gaps, spreads = [], []
+    gaps, deviations = [], []
     for gamma in (0.0, 0.1, 0.3):
         truth = pns_dgp.acic_model(gamma=gamma).oracle(z)
         naive = pb.identify_under_exogeneity(truth.atoms.joint)
@@ -137,26 +138,25 @@ def test_gamma_and_overlap_do_what_they_say():
         gaps.append(np.abs(naive - truth.atoms.mu).mean())
     assert gaps[3] < 1e-12 < gaps[4] < gaps[5]
     for overlap in (0.0, 1.0, 5.0):
-        spreads.append(pns_dgp.acic_model(overlap=overlap).propensity(z).std())
-    assert spreads[0] > spreads[1] > spreads[2]
+        deviations.append(pns_dgp.acic_model(overlap=overlap).propensity(z).std())
+    assert deviations[0] > deviations[1] > deviations[2]
 
 
-def test_rows_do_not_depend_on_their_number_nor_on_the_regime_of_another():
+def test_rows_do_not_depend_on_their_number_nor_on_the_source_of_another():
     model = pns_dgp.acic_model()
     key = jax.random.key(4)
     few, many = (model.sample(key, n, "observational") for n in (10, 9000))
-    for short, long in zip(few, many, strict=True):
-        np.testing.assert_array_equal(short, long[:10])
+    chex.assert_trees_all_equal(jax.tree.map(lambda long: long[:10], many), few)
     other = model.sample_population(jax.random.key(12), 10)
-    people = model.sample_population(key, 10)
-    assert not np.any(np.all(other.z == people.z, axis=1))
+    units = model.sample_population(key, 10)
+    assert not np.any(np.all(other.z == units.z, axis=1))
     trial = model.sample(key, 10, "experimental")
     assert not np.any(np.all(trial.z == few.z, axis=1))
     again = model.sample(key, 10, "experimental")
     np.testing.assert_array_equal(trial.z, again.z)
 
 
-def test_mistakes_are_told():
+def test_wrong_arguments_raise():
     model = small_model()
     key = jax.random.key(0)
     with pytest.raises(ValueError, match="source must be one of"):

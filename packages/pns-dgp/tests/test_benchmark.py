@@ -2,7 +2,7 @@
 
 import json
 
-import jax
+import chex
 import numpy as np
 import pandas as pd
 import pns_dgp
@@ -27,11 +27,8 @@ def test_a_folder_reads_back_identical(name, tmp_path):
     written = export(MODELS[name], tmp_path / "a" / "bench")
     read = pns_dgp.read_benchmark(tmp_path / "a" / "bench")
     assert read.card == written.card
-    for have, want in zip(
-        jax.tree.leaves(read[:4]), jax.tree.leaves(written[:4]), strict=True
-    ):
-        assert have.dtype == want.dtype
-        np.testing.assert_array_equal(have, want)
+    chex.assert_trees_all_equal_dtypes(read[:4], written[:4])
+    chex.assert_trees_all_equal(read[:4], written[:4])
     assert len(read.observational.x) == 300 and len(read.experimental.x) == 200
 
 
@@ -40,10 +37,7 @@ def test_the_card_remakes_the_model_and_its_draws(name, tmp_path):
     written = export(MODELS[name], tmp_path / "bench")
     model = pns_dgp.load_model(tmp_path / "bench" / "card.json")
     again = export(model, tmp_path / "again")
-    for have, want in zip(
-        jax.tree.leaves(again[:4]), jax.tree.leaves(written[:4]), strict=True
-    ):
-        np.testing.assert_array_equal(have, want)
+    chex.assert_trees_all_equal(again[:4], written[:4])
     other = export(model, tmp_path / "other", seed=4)
     assert not np.array_equal(other.observational.z, written.observational.z)
 
@@ -84,7 +78,7 @@ def test_numpy_numbers_are_numbers_and_large_seeds_are_refused(tmp_path):
         pns_dgp.export_benchmark(MODELS["li"], tmp_path / "b", 2**40 + 1, 5, 5, 5)
 
 
-def test_test_people_are_not_those_of_the_tables(tmp_path):
+def test_test_units_are_not_those_of_the_tables(tmp_path):
     written = export(MODELS["acic"], tmp_path / "bench")
     for table in (written.observational, written.experimental):
         assert not np.any(np.all(table.z[:50] == written.z_test, axis=1))
@@ -102,8 +96,8 @@ def test_a_failed_export_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_benchmark_is_told(tmp_path):
-    with pytest.raises(ValueError, match="is no benchmark: card.json"):
+def test_what_is_not_a_benchmark_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="is not a benchmark: card.json"):
         pns_dgp.read_benchmark(tmp_path)
     (tmp_path / "card.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(ValueError, match="not in the format"):

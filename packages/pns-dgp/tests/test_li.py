@@ -1,15 +1,17 @@
-"""Li models: the oracle against rational enumeration and against simulated people."""
+"""Li models: the oracle against rational enumeration and against simulated units."""
 
 import dataclasses
 import itertools
 from fractions import Fraction
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 import pns_dgp
 import pytest
+from pns_dgp import _li
 
 
 def exact(value: float) -> Fraction:
@@ -92,15 +94,15 @@ def test_the_population_averages_of_model_1_by_exact_summation():
 
 def test_the_population_averages_of_model_1_by_sampling():
     model = pns_dgp.li_model_1()
-    people = model.sample_population(jax.random.key(1), 400_000)
-    truth = model.oracle(people.z)
+    units = model.sample_population(jax.random.key(1), 400_000)
+    truth = model.oracle(units.z)
     values = [truth.interval.width, truth.interval.lower, truth.interval.upper]
     # Four standard errors: the values' deviations are below 0.25, so 4 * 0.25 / 632.
     for value, known in zip(
         [*values, truth.pns], [0.188, 0.207, 0.395, 0.258], strict=True
     ):
         assert abs(value.mean() - known) < 0.0016 + 0.0005
-    helped = (people.y1 == 1) & (people.y0 == 0)
+    helped = (units.y1 == 1) & (units.y0 == 0)
     assert abs(float(jnp.mean(helped)) - 0.25845) < 4 * np.sqrt(0.25 * 0.75 / 400_000)
 
 
@@ -119,7 +121,7 @@ def test_every_identity_of_probability_holds_exactly():
 
 @pytest.fixture
 def coarse_model() -> pns_dgp.LiModel:
-    """Seven hidden covariates and three observed: eight z with many people each."""
+    """Seven hidden covariates and three observed: eight z with many units each."""
     return pns_dgp.random_li_model(4, num_covariates=10, num_hidden=7)
 
 
@@ -129,17 +131,17 @@ def assert_frequency(hits, trials, probability, where):
     assert abs(hits / trials - probability) < 4.5 * error, where
 
 
-def test_the_oracle_agrees_with_simulated_people(coarse_model):
-    people = coarse_model.sample_population(jax.random.key(2), 1_000_000)
-    people = jax.tree.map(np.asarray, people)
+def test_the_oracle_agrees_with_simulated_units(coarse_model):
+    units = coarse_model.sample_population(jax.random.key(2), 1_000_000)
+    units = jax.tree.map(np.asarray, units)
     z_all, _ = coarse_model.support()
     truth = coarse_model.oracle(z_all)
     for row, z in enumerate(z_all):
-        here = np.all(people.z == z, axis=1)
+        here = np.all(units.z == z, axis=1)
         n = here.sum()
         if n < 1000:
             continue
-        x, y0, y1 = people.x[here], people.y0[here], people.y1[here]
+        x, y0, y1 = units.x[here], units.y0[here], units.y1[here]
         y = np.where(x == 1, y1, y0)
         for a, b in np.ndindex(2, 2):
             p = truth.atoms.joint[row, a, b]
@@ -150,7 +152,7 @@ def test_the_oracle_agrees_with_simulated_people(coarse_model):
         assert_frequency(np.sum((y1 == 0) & (y0 == 1)), n, truth.harm[row], ("harm", z))
 
 
-def test_both_regimes_share_the_outcome_law(coarse_model):
+def test_both_sources_share_the_outcome_law(coarse_model):
     observed, trial = (
         jax.tree.map(np.asarray, coarse_model.sample(jax.random.key(3), 1_000_000, r))
         for r in pns_dgp.SOURCES
@@ -179,15 +181,15 @@ def test_the_inequalities_of_the_outcome_are_strict():
         # At z = 1 the total is beta + e_Y: beta = 1 meets both 1 and 2.
         truth = model.oracle([[1]])
         assert (truth.atoms.mu[0, 0], truth.atoms.mu[0, 1]) == expected
-        people = model.sample_population(jax.random.key(0), 1000)
-        assert np.all(people.y0[people.z[:, 0] == 1] == expected[0])
+        units = model.sample_population(jax.random.key(0), 1000)
+        assert np.all(units.y0[units.z[:, 0] == 1] == expected[0])
 
 
 def test_a_treatment_index_of_exactly_one_half_is_no_treatment():
     model = pns_dgp.LiModel((0.5,), 0.25, 0.5, (0.5,), (0.0,), 0.0, 0)
     assert model.oracle([[1]]).atoms.joint[0, 1].sum() == 0.25  # only if e_X = 1
-    people = model.sample_population(jax.random.key(0), 20_000)
-    treated = np.asarray(people.x)[np.asarray(people.z)[:, 0] == 1].mean()
+    units = model.sample_population(jax.random.key(0), 20_000)
+    treated = np.asarray(units.x)[np.asarray(units.z)[:, 0] == 1].mean()
     assert abs(treated - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 9_000)
 
 
@@ -200,23 +202,50 @@ def test_replicates_reproduce_alone_and_rows_do_not_depend_on_their_number():
     model = pns_dgp.li_model_1()
     keys = jax.vmap(lambda k: jax.random.fold_in(jax.random.key(5), k))(jnp.arange(4))
     together = jax.vmap(lambda key: model.sample(key, 500, "observational"))(keys)
-    for whole, part in zip(
-        together, model.sample(keys[3], 500, "observational"), strict=True
-    ):
-        np.testing.assert_array_equal(whole[3], part)
+    alone = model.sample(keys[3], 500, "observational")
+    chex.assert_trees_all_equal(jax.tree.map(lambda whole: whole[3], together), alone)
     for source in pns_dgp.SOURCES:
         few, many = (model.sample(keys[0], n, source) for n in (100, 5001))
-        for short, long in zip(few, many, strict=True):
-            np.testing.assert_array_equal(short, long[:100])
+        chex.assert_trees_all_equal(jax.tree.map(lambda long: long[:100], many), few)
 
 
-def test_one_key_gives_independent_regimes():
+def test_tables_have_the_shapes_and_types_that_are_promised():
+    model, key = pns_dgp.li_model_1(), jax.random.key(0)
+    table, units = model.sample(key, 7, "experimental"), model.sample_population(key, 7)
+    chex.assert_shape([table.z, units.z], (7, 15))
+    chex.assert_shape([*table[1:], *units[1:]], (7,))
+    chex.assert_type([table.z, units.z], jnp.float32)
+    chex.assert_type([*table[1:], *units[1:]], jnp.int32)
+
+
+class SamplerTest(chex.TestCase):
+    """Sampling is one function, compiled by the caller or not."""
+
+    @chex.variants(with_jit=True, without_jit=True, with_device=True)
+    def test_rows_do_not_depend_on_who_compiles(self):
+        model, key = pns_dgp.li_model_1(), jax.random.key(9)
+        draw = self.variant(lambda key: model.sample(key, 300, "experimental"))
+        chex.assert_trees_all_equal(draw(key), model.sample(key, 300, "experimental"))
+
+
+def test_members_of_one_size_share_a_compiled_sampler(monkeypatch):
+    counted = chex.assert_max_traces(_li._sample.__wrapped__, n=1)
+    jitted = jax.jit(counted, static_argnums=(2, 3, 4))
+    monkeypatch.setattr(_li, "_sample", jitted)
+    tables = [
+        pns_dgp.random_li_model(seed).sample(jax.random.key(0), 50, "observational")
+        for seed in range(3)
+    ]
+    assert not np.array_equal(tables[0].z, tables[1].z)  # models do differ
+
+
+def test_one_key_gives_independent_tables():
     model = pns_dgp.li_model_1()
     observed, trial = (
         model.sample(jax.random.key(6), 20_000, r) for r in pns_dgp.SOURCES
     )
     agreement = np.mean(np.all(np.asarray(observed.z) == np.asarray(trial.z), axis=1))
-    assert agreement < 0.01  # two independent people agree with probability 0.001
+    assert agreement < 0.01  # two independent units agree with probability 0.001
 
 
 def test_random_members_are_named_by_their_seed():
@@ -246,7 +275,7 @@ def test_the_panel_passes_the_filter_and_a_constant_treatment_does_not():
     assert all(pns_dgp.is_near_degenerate(pns_dgp.random_li_model(s)) for s in skipped)
 
 
-def test_mistakes_are_told():
+def test_wrong_arguments_raise():
     model = pns_dgp.li_model_1()
     key = jax.random.key(0)
     with pytest.raises(ValueError, match="source must be one of .* got 'survey'"):

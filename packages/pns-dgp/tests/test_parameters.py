@@ -40,7 +40,7 @@ def test_rows_of_a_user_must_be_given_again(tmp_path):
     assert loaded.num_covariates == 6
 
 
-def test_what_is_no_model_is_told(tmp_path):
+def test_what_is_not_a_model_is_refused(tmp_path):
     path = tmp_path / "model.json"
     for content in (
         "",

@@ -1,4 +1,4 @@
-"""The high-dimensional structural model of app:dgp-high-dim.
+"""The high-dimensional structural model of the paper's appendix (app:dgp-high-dim).
 
     H_j ~ Bernoulli(pi_j), hidden
     P(X=1 | Z, H) = p(Z) + gamma sum_j alpha_j (H_j - pi_j)              eq:treatment-model
@@ -7,8 +7,8 @@
                                                                          eq:outcome-model
     Y_x = 1{eta <= P(Y_x=1 | Z, H)}, one eta ~ U(0, 1) for both arms
 
-p(Z) is kept within [eps + gamma, 1 - eps - gamma], so the clip of eq:treatment-model never
-binds and P(X=1 | Z) = p(Z) exactly. The paper prints no coefficients: they are drawn from
+p(Z) is kept within [eps + gamma, 1 - eps - gamma], so the clip of the treatment model
+(eq:treatment-model) never binds and P(X=1 | Z) = p(Z) exactly. The paper prints no coefficients: they are drawn from
 a seed, and belong to the parameters that a run saves.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int, Key, Num
 from scipy import special
 
 from pns_dgp._covariates import AcicCovariates, Covariates
@@ -55,21 +56,21 @@ class AcicModel:
       covariates: where Z comes from.
     """
 
-    hidden_probs: np.ndarray
+    hidden_probs: Float[np.ndarray, " k"]
     gamma: float
     epsilon: float
-    alpha: np.ndarray
+    alpha: Float[np.ndarray, " k"]
     propensity_intercept: float
-    propensity_slope: np.ndarray
-    intercept: np.ndarray
-    slope: np.ndarray
-    hidden_effect: np.ndarray
-    hidden_pairs: np.ndarray
-    modulation: np.ndarray
-    modulator: np.ndarray
+    propensity_slope: Float[np.ndarray, " d"]
+    intercept: Float[np.ndarray, "2"]
+    slope: Float[np.ndarray, "2 d"]
+    hidden_effect: Float[np.ndarray, "2 k"]
+    hidden_pairs: Float[np.ndarray, "2 k k"]
+    modulation: Float[np.ndarray, "2 k"]
+    modulator: Float[np.ndarray, "2 k d"]
     covariates: Covariates = dataclasses.field(default_factory=AcicCovariates)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""
         k, d = len(self.hidden_probs), len(self.covariates.names)
         shapes = {
@@ -112,32 +113,32 @@ class AcicModel:
         """How many covariates the learner sees."""
         return len(self.covariates.names)
 
-    def propensity(self, z: Array) -> np.ndarray:
+    def propensity(self, z: Num[Array, "n d"]) -> Float[np.ndarray, " n"]:
         """Computes p(z) = P(X=1 | z) [n]."""
         return self._propensity(checked_rows(z, self.num_covariates))
 
-    def sample_population(self, key: jax.Array, n: int) -> Population:
-        """Draws people with both potential outcomes."""
+    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
+        """Draws units with both potential outcomes."""
         z, (x, _), (y0, y1) = self._draw(key, n)
         return Population(z=z, x=x, y0=y0, y1=y1)
 
-    def sample(self, key: jax.Array, n: int, source: Source) -> Sample:
+    def sample(self, key: Key[jax.Array, ""], n: int, source: Source) -> Sample:
         """Draws a table of n rows; not for `vmap`, whose rows NumPy cannot draw."""
         z, (chosen, coin), (y0, y1) = self._draw(source_key(key, source), n)
         x = chosen if source == "observational" else coin
         return Sample(z=z, x=x, y=np.where(x == 1, y1, y0))
 
-    def oracle(self, z: Array) -> Truth:
+    def oracle(self, z: Num[Array, "n d"]) -> Truth:
         """Computes the truth at z [n, d] by summation over the 2^k hidden values."""
         z = checked_rows(z, self.num_covariates)
         return truth_by_chunks(self._cells, z, len(self.hidden_probs))
 
-    def _cells(self, z: np.ndarray) -> np.ndarray:
+    def _cells(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 2 2"]:
         """Sums P(hidden) by response type: [n, x, y0, y1]."""
         hidden, weights = enumerate_binary(self.hidden_probs)
         p_x, p_y = self._probabilities(z[:, None, :], hidden)  # [n, 2^k], [2, n, 2^k]
         p_x = np.stack([1 - p_x, p_x])
-        # One threshold for both arms: who responds in the weaker arm does in both.
+        # One threshold for both arms: a unit that responds in the weaker arm does in both.
         both = np.minimum(p_y[0], p_y[1])
         types = np.stack([1 - np.maximum(*p_y), p_y[1] - both, p_y[0] - both, both])
         cells = np.einsum("xnh,tnh,h->nxt", p_x, types, weights)
@@ -159,33 +160,41 @@ class AcicModel:
         logit = self.propensity_intercept + z @ self.propensity_slope
         return least + (1 - 2 * least) * special.expit(logit)
 
-    def _probabilities(self, z: np.ndarray, hidden: np.ndarray):
+    def _probabilities(
+        self, z: Float[np.ndarray, "... d"], hidden: Num[np.ndarray, "... k"]
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "2 ..."]]:
         """Computes P(X=1 | z, h) [...] and P(Y_x=1 | z, h) [2, ...].
 
         z [..., d] and hidden [..., k] broadcast against each other.
         """
-        centred = hidden - self.hidden_probs
-        p_x = self._propensity(z) + self.gamma * (centred @ self.alpha)
+        centered = hidden - self.hidden_probs
+        p_x = self._propensity(z) + self.gamma * (centered @ self.alpha)
         logits = []
         for x in (0, 1):
             modulated = self.modulation[x] * (z @ self.modulator[x].T)  # [..., k]
-            pairs = np.sum((centred @ self.hidden_pairs[x]) * centred, axis=-1)
+            pairs = np.sum((centered @ self.hidden_pairs[x]) * centered, axis=-1)
             logits.append(
                 self.intercept[x]
                 + z @ self.slope[x]
-                + centred @ self.hidden_effect[x]
+                + centered @ self.hidden_effect[x]
                 + pairs
-                + np.sum(modulated * centred, axis=-1)
+                + np.sum(modulated * centered, axis=-1)
             )
         return p_x, special.expit(np.stack(logits))
 
-    def _draw(self, key: jax.Array, n: int):
+    def _draw(
+        self, key: Key[jax.Array, ""], n: int
+    ) -> tuple[
+        Float[np.ndarray, "n d"], Int[np.ndarray, "2 n"], Int[np.ndarray, "2 n"]
+    ]:
         """Draws z, (own choice, fair coin) and (y0, y1)."""
         check_count(n)
         z = np.empty((n, self.num_covariates), np.float32)
         columns = np.empty((4, n), np.int32)
 
-        def one_block(rng: np.random.Generator, rows: int):
+        def one_block(
+            rng: np.random.Generator, rows: int
+        ) -> tuple[np.ndarray, np.ndarray]:
             # Rounded first: the probabilities are those of the covariates as returned.
             block = self.covariates.draw(rng, rows).astype(np.float32)
             hidden = rng.random((rows, len(self.hidden_probs))) < self.hidden_probs
@@ -213,7 +222,7 @@ def acic_model(
     """Draws a high-dimensional model from a seed.
 
     With the defaults P(X=1 | z) runs from 0.07 to 0.93 and P(X=1 | z, h) from 0.01 to
-    0.99; one person in seven or eight has P(X=1 | z) below 0.15 or above 0.85: regions of
+    0.99; one unit in seven or eight has P(X=1 | z) below 0.15 or above 0.85: regions of
     thin overlap, by design. The hidden variables that lead to treatment also lead to
     response, so confounding does not cancel. Its strength and overlap are tied by the
     paper's formula: P(X=1 | z) cannot come closer to 0 or 1 than epsilon + gamma.

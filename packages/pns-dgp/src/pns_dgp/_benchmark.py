@@ -20,6 +20,7 @@ import numpy as np
 import pns_bounds as pb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Float
 
 from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count
 
@@ -32,7 +33,7 @@ class Benchmark(NamedTuple):
 
     observational: Sample
     experimental: Sample
-    z_test: np.ndarray
+    z_test: Float[np.ndarray, "num_test num_covariates"]
     truth: Truth
     card: dict[str, Any]
 
@@ -58,41 +59,51 @@ def export_benchmark(
     Returns:
       What was written.
     """
-    folder = Path(folder)
+    folder, seed, names = Path(folder), int(seed), _covariate_names(model)
+    counts = (num_observational, num_experimental, num_test)
+    _check_export(folder, seed, counts, names)
+    table_key, test_key = jax.random.split(jax.random.key(seed))
+    tables = {
+        source: jax.tree.map(np.asarray, model.sample(table_key, count, source))
+        for source, count in zip(SOURCES, counts[:2], strict=True)
+    }
+    z_test = np.asarray(model.sample_population(test_key, num_test).z)
+    truth = model.oracle(z_test)
+    card = _make_card(model, seed, counts, truth)
+    benchmark = Benchmark(**tables, z_test=z_test, truth=truth, card=card)
+    _write_folder(folder, benchmark)
+    return benchmark
+
+
+def _check_export(
+    folder: Path, seed: int, counts: tuple[int, ...], names: list[str]
+) -> None:
     if folder.exists():
         raise ValueError(f"{folder} exists already; name a new folder.")
-    for count in (num_observational, num_experimental, num_test):
+    for count in counts:
         check_count(count)
-    if not 0 <= int(seed) < 2**32:
+    if not 0 <= seed < 2**32:
         raise ValueError(f"seed must lie in [0, 2^32), got {seed}.")
-    names = _covariate_names(model)
     taken = {"x", "y", *_TRUTH} & set(names)
     if taken:
         raise ValueError(
             f"covariates may not be named {sorted(taken)}: the tables have columns of "
             "their own by these names."
         )
-    key = jax.random.key(int(seed))
-    table_key, test_key = jax.random.split(key)
-    tables = {
-        source: jax.tree.map(np.asarray, model.sample(table_key, count, source))
-        for source, count in zip(
-            SOURCES, (num_observational, num_experimental), strict=True
-        )
-    }
-    z_test = np.asarray(model.sample_population(test_key, num_test).z)
-    truth = model.oracle(z_test)
-    card = {
+
+
+def _make_card(
+    model: StructuralModel, seed: int, counts: tuple[int, ...], truth: Truth
+) -> dict[str, Any]:
+    """Says what was drawn, and by what."""
+    parts = (*SOURCES, "test")
+    return {
         "format": _FORMAT,
         "model": type(model).__name__,
         "parameters": model.parameters(),
-        "seed": int(seed),
-        "rows": {
-            "observational": int(num_observational),
-            "experimental": int(num_experimental),
-            "test": int(num_test),
-        },
-        "covariates": names,
+        "seed": seed,
+        "rows": {part: int(n) for part, n in zip(parts, counts, strict=True)},
+        "covariates": _covariate_names(model),
         "averages": {
             name: float(values.mean()) for name, values in _truth_columns(truth).items()
         },
@@ -101,17 +112,19 @@ def export_benchmark(
             for name in ("pns-dgp", "pns-bounds", "jax", "numpy", "scipy")
         },
     }
-    benchmark = Benchmark(**tables, z_test=z_test, truth=truth, card=card)
+
+
+def _write_folder(folder: Path, benchmark: Benchmark) -> None:
+    """Writes beside the folder, then renames: it is complete or absent."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        _write(aside, benchmark)
-        aside.chmod(0o755)  # mkdtemp makes it private
-        aside.rename(folder)
+        _write_files(unfinished, benchmark)
+        unfinished.chmod(0o755)  # mkdtemp makes it private
+        unfinished.rename(folder)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    return benchmark
 
 
 def read_benchmark(folder: str | os.PathLike) -> Benchmark:
@@ -127,7 +140,7 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
     try:
         card = json.loads((folder / "card.json").read_text())
     except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"{folder} is no benchmark: card.json: {error}.") from error
+        raise ValueError(f"{folder} is not a benchmark: card.json: {error}.") from error
     if not isinstance(card, dict) or card.get("format") != _FORMAT:
         raise ValueError(f"{folder} is not in the format '{_FORMAT}'.")
     names = card["covariates"]
@@ -140,9 +153,15 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
             y=table["y"].to_numpy(),
         )
     table = _read_table(folder / "test.parquet", [*names, *_TRUTH])
+    return Benchmark(
+        **samples, z_test=_matrix(table, names), truth=_read_truth(table), card=card
+    )
+
+
+def _read_truth(table: pa.Table) -> Truth:
     column = {name: table[name].to_numpy() for name in _TRUTH}
     joint = np.stack([column[name] for name in _TRUTH[:4]], axis=-1)
-    truth = Truth(
+    return Truth(
         atoms=pb.Atoms(
             joint=joint.reshape(-1, 2, 2),
             mu=np.stack([column["mu0"], column["mu1"]], axis=-1),
@@ -151,7 +170,6 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
         harm=column["harm"],
         interval=pb.Interval(column["lower"], column["upper"]),
     )
-    return Benchmark(**samples, z_test=_matrix(table, names), truth=truth, card=card)
 
 
 def _covariate_names(model: StructuralModel) -> list[str]:
@@ -169,7 +187,7 @@ def _truth_columns(truth: Truth) -> dict[str, np.ndarray]:
     return dict(zip(_TRUTH, values, strict=True))
 
 
-def _write(folder: Path, benchmark: Benchmark) -> None:
+def _write_files(folder: Path, benchmark: Benchmark) -> None:
     card = benchmark.card
     names = card["covariates"]
     for source in SOURCES:
@@ -185,7 +203,7 @@ def _write(folder: Path, benchmark: Benchmark) -> None:
 
 def _card_page(card: dict[str, Any]) -> str:
     rows, means = card["rows"], card["averages"]
-    source = card["parameters"].get("covariates", {}).get("source", "")
+    origin = card["parameters"].get("covariates", {}).get("source", "")
     versions = ", ".join(f"{name} {v}" for name, v in card["versions"].items())
     return f"""# Benchmark: {card["model"]}
 
@@ -193,7 +211,7 @@ Two tables over one population, and the exact truth for a third.
 
 | file | rows | columns |
 |---|---|---|
-| observational.parquet | {rows["observational"]} | covariates, x (as people chose), y |
+| observational.parquet | {rows["observational"]} | covariates, x (as each unit chose), y |
 | experimental.parquet | {rows["experimental"]} | covariates, x (a fair coin), y |
 | test.parquet | {rows["test"]} | covariates, then the truth given them |
 
@@ -206,7 +224,7 @@ Means over the test rows: PNS {means["pns"]:.3f}, interval from {means["lower"]:
 {means["upper"]:.3f} (width {means["upper"] - means["lower"]:.3f}).
 
 Made with seed {card["seed"]} by {versions}.
-{f"Covariates: {source}." if source else ""}
+{f"Covariates: {origin}." if origin else ""}
 All parameters of the structural model are in `card.json`.
 """
 

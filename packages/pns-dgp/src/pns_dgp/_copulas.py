@@ -9,12 +9,13 @@ transform psi (Marshall and Olkin 1988).
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy import special
 
 
 def draw_scores(
     rng: np.random.Generator, n: int, size: int, copula: dict[str, Any]
-) -> np.ndarray:
+) -> Float[np.ndarray, "n size"]:
     """Draws n rows of normal scores [n, size] from an exchangeable copula.
 
     Args:
@@ -36,18 +37,23 @@ def draw_scores(
         scores /= np.sqrt(rng.chisquare(df, (n, 1)) / df)
         return special.ndtri(special.stdtr(df, scores))
     if family not in _FRAILTY:
-        raise ValueError(f"copula family must be known, got {family!r}.")
+        known = ["independence", "gaussian", "student", *_FRAILTY]
+        raise ValueError(f"copula family must be one of {known}, got {family!r}.")
     draw_frailty, psi = _FRAILTY[family]
     theta = copula["parameter"]
     frailty = draw_frailty(rng, theta, (n, 1))
     return special.ndtri(psi(rng.standard_exponential((n, size)) / frailty, theta))
 
 
-def _draw_gamma(rng, theta, shape):
+def _draw_gamma(
+    rng: np.random.Generator, theta: float, shape: tuple[int, ...]
+) -> np.ndarray:
     return rng.standard_gamma(1 / theta, shape)
 
 
-def _draw_stable(rng, theta, shape):
+def _draw_stable(
+    rng: np.random.Generator, theta: float, shape: tuple[int, ...]
+) -> np.ndarray:
     """Draws the positive stable law with transform exp(-t^(1/theta)) (Kanter 1975)."""
     index = 1 / theta
     angle, energy = rng.uniform(0, np.pi, shape), rng.standard_exponential(shape)
@@ -58,11 +64,15 @@ def _draw_stable(rng, theta, shape):
     )
 
 
-def _draw_log_series(rng, theta, shape):
+def _draw_log_series(
+    rng: np.random.Generator, theta: float, shape: tuple[int, ...]
+) -> np.ndarray:
     return rng.logseries(-np.expm1(-theta), shape).astype(np.float64)
 
 
-def _draw_sibuya(rng, theta, shape):
+def _draw_sibuya(
+    rng: np.random.Generator, theta: float, shape: tuple[int, ...]
+) -> np.ndarray:
     """Draws P(V = k) = (-1)^(k+1) binom(1/theta, k) by inversion (Hofert 2011).
 
     The survival function at k is 1 / (k Beta(k, 1 - 1/theta)); its asymptote, inverted,
@@ -72,7 +82,7 @@ def _draw_sibuya(rng, theta, shape):
     tail = rng.random(shape)
     guess = np.maximum(np.floor((tail * special.gamma(1 - index)) ** -theta), 1)
     survival = np.exp(-np.log(guess) - special.betaln(guess, 1 - index))
-    # Beyond 1e15 neighbouring integers are one number.
+    # Beyond 1e15 neighboring integers are one number.
     return np.where((survival > tail) & (guess < 1e15), guess + 1, guess)
 
 

@@ -2,8 +2,8 @@
 
 The challenge's covariates were simulated: 30 blocks of dependent columns, each block one
 exchangeable copula, and 20 independent columns. The law is a table of facts in this
-package, so fresh rows are unlimited. Structural models use the columns winsorised at
-their 0.5 and 99.5 percentiles, then standardised: the raw tails, to 80,466, would
+package, so fresh rows are unlimited. Structural models use the columns winsorized at
+their 0.5 and 99.5 percentiles, then standardized: the raw tails, to 80,466, would
 otherwise rule every linear index.
 """
 
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 import pandas as pd
+from jaxtyping import Float, Key
 from scipy import special
 
 from pns_dgp._copulas import draw_scores
@@ -31,15 +32,15 @@ _PERCENTILES = (0.005, 0.995)
 
 
 class Scaling(NamedTuple):
-    """Winsorising limits, then the mean and deviation of what they leave, each [d]."""
+    """Winsorizing limits, then the mean and deviation of what they leave, each [d]."""
 
-    low: np.ndarray
-    high: np.ndarray
-    mean: np.ndarray
-    deviation: np.ndarray
+    low: Float[np.ndarray, " d"]
+    high: Float[np.ndarray, " d"]
+    mean: Float[np.ndarray, " d"]
+    deviation: Float[np.ndarray, " d"]
 
-    def __call__(self, raw: np.ndarray) -> np.ndarray:
-        """Winsorises and standardises rows [n, d]."""
+    def __call__(self, raw: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Winsorizes and standardizes rows [n, d]."""
         return (np.clip(raw, self.low, self.high) - self.mean) / self.deviation
 
 
@@ -51,8 +52,8 @@ class Covariates(Protocol):
         """The columns' names."""
         ...
 
-    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Draws n rows [n, d], winsorised and standardised."""
+    def draw(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n d"]:
+        """Draws n rows [n, d], winsorized and standardized."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class AcicCovariates:
 
     @functools.cached_property
     def scaling(self) -> Scaling:
-        """Winsorising and standardising constants, computed from the law itself."""
+        """Winsorizing and standardizing constants, computed from the law itself."""
         # The midpoints of 20,000 equally likely slices integrate each margin.
         middles = special.ndtri((np.arange(20_000) + 0.5) / 20_000)
         limits = special.ndtri(np.array(_PERCENTILES))
@@ -105,7 +106,7 @@ class AcicCovariates:
                 rows.append((low, high, kept.mean(), kept.std() or 1.0))
         return Scaling(*np.array(rows).T)
 
-    def draw_raw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def draw_raw(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n d"]:
         """Draws n rows [n, 200] in original units, as the challenge's files have them."""
         rows = np.empty((n, len(self.names)))
         start = 0
@@ -117,11 +118,11 @@ class AcicCovariates:
             start += size
         return rows
 
-    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Draws n rows [n, 200], winsorised and standardised."""
+    def draw(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n d"]:
+        """Draws n rows [n, 200], winsorized and standardized."""
         return self.scaling(self.draw_raw(rng, n))
 
-    def sample_raw(self, key: jax.Array, n: int) -> np.ndarray:
+    def sample_raw(self, key: Key[jax.Array, ""], n: int) -> Float[np.ndarray, "n d"]:
         """Draws n rows [n, 200] in original units, float32; rows do not depend on n."""
         check_count(n)
         rows = np.empty((n, len(self.names)), np.float32)
@@ -137,8 +138,8 @@ class AcicCovariates:
 class RowCovariates:
     """Covariates drawn with replacement from rows that a user holds."""
 
-    def __init__(self, rows: Any):
-        """Stores rows [num_rows, d], winsorised and standardised by their own values.
+    def __init__(self, rows: Any) -> None:
+        """Stores rows [num_rows, d], winsorized and standardized by their own values.
 
         Args:
           rows: a DataFrame of numbers, for example from `load_acic_csv`, or an array.
@@ -181,7 +182,7 @@ class RowCovariates:
         """The columns' names."""
         return self._names
 
-    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def draw(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n d"]:
         """Draws n rows [n, d] with replacement."""
         return self._rows[rng.integers(len(self._rows), size=n)]
 
@@ -200,7 +201,7 @@ def load_acic_csv(
 ) -> pd.DataFrame:
     """Reads covariates from files of the ACIC 2019 high-dimensional track.
 
-    A file has a row per person and the columns Y, A (outcome and treatment, which are
+    A file has a row per unit and the columns Y, A (outcome and treatment, which are
     not used here) and V1 to V200. **The challenge shuffled the columns anew for each of
     its data-generating processes**: V7 of files from two processes are different
     covariates. Pool only files of one process; the covariate law of this package, whose

@@ -1,4 +1,4 @@
-"""The structural model of Li, Mao and Pearl (2022), app:dgp-low-dim, and its family.
+"""The model of Li, Mao and Pearl (2022), appendix app:dgp-low-dim, and its family.
 
     Z_j ~ Bernoulli(pi_j),  e_X ~ Bernoulli(pi_X),  e_Y ~ Bernoulli(pi_Y)
     X = 1{alpha . Z + e_X > 1/2}
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int, Key, Num, UInt32
 
 from pns_dgp._model import (
     Array,
@@ -56,7 +57,7 @@ class LiModel:
     effect: float
     num_hidden: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Checks the parameters."""
         for name in ("covariate_probs", "alpha", "beta"):
             value = tuple(float(v) for v in getattr(self, name))
@@ -92,18 +93,18 @@ class LiModel:
         """How many covariates the learner sees."""
         return len(self.covariate_probs) - self.num_hidden
 
-    def sample_population(self, key: jax.Array, n: int) -> Population:
-        """Draws people with both potential outcomes; usable under `jax.vmap`."""
+    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
+        """Draws units with both potential outcomes; usable under `jax.vmap`."""
         check_count(n)
         return _sample_population(self._arrays, key, int(n), self.num_covariates)
 
-    def sample(self, key: jax.Array, n: int, source: Source) -> Sample:
+    def sample(self, key: Key[jax.Array, ""], n: int, source: Source) -> Sample:
         """Draws a table of n rows; usable under `jax.vmap` over keys."""
         check_count(n)
         key = source_key(key, source)
         return _sample(self._arrays, key, int(n), self.num_covariates, source)
 
-    def oracle(self, z: Array) -> Truth:
+    def oracle(self, z: Num[Array, "n num_covariates"]) -> Truth:
         """Computes the truth at z [n, num_covariates] by enumeration of the hidden."""
         z = checked_rows(z, self.num_covariates)
         bad = np.argwhere((z != 0) & (z != 1))
@@ -115,7 +116,9 @@ class LiModel:
             )
         return truth_by_chunks(lambda rows: _cells(self, rows), z, self.num_hidden)
 
-    def support(self) -> tuple[np.ndarray, np.ndarray]:
+    def support(
+        self,
+    ) -> tuple[Int[np.ndarray, "size num_covariates"], Float[np.ndarray, " size"]]:
         """Lists every observed covariate vector and its probability.
 
         Returns:
@@ -134,21 +137,21 @@ class LiModel:
             z_threshold=_thresholds(self.covariate_probs),
             x_threshold=_thresholds(self.treatment_noise),
             y_threshold=_thresholds(self.outcome_noise),
-            alpha=_units(self.alpha),
-            beta=_units(self.beta),
-            effect=_units(self.effect),
+            alpha=_to_grid(self.alpha),
+            beta=_to_grid(self.beta),
+            effect=_to_grid(self.effect),
         )
 
 
 class _Arrays(NamedTuple):
     """A model's numbers as the sampler takes them: traced, so models share a program."""
 
-    z_threshold: np.ndarray  # [d] uint32
-    x_threshold: np.ndarray
-    y_threshold: np.ndarray
-    alpha: np.ndarray  # [d] int32, in ten-thousandths
-    beta: np.ndarray
-    effect: np.ndarray
+    z_threshold: UInt32[Array, " d"]
+    x_threshold: UInt32[Array, ""]
+    y_threshold: UInt32[Array, ""]
+    alpha: Int[Array, " d"]  # in ten-thousandths, like the next two
+    beta: Int[Array, " d"]
+    effect: Int[Array, ""]
 
 
 def _thresholds(probs: Any) -> np.ndarray:
@@ -157,12 +160,14 @@ def _thresholds(probs: Any) -> np.ndarray:
     return np.minimum(np.rint(np.asarray(probs) * 2.0**32), largest).astype(np.uint32)
 
 
-def _below(key: jax.Array, threshold: Array, shape: tuple[int, ...]) -> jax.Array:
+def _below(
+    key: Key[jax.Array, ""], threshold: Array, shape: tuple[int, ...]
+) -> jax.Array:
     """Draws 0 or 1. Counter-based: row i does not depend on the number of rows."""
     return (jax.random.bits(key, shape, jnp.uint32) < threshold).astype(jnp.int32)
 
 
-def _units(values: Any) -> np.ndarray:
+def _to_grid(values: Any) -> np.ndarray:
     return np.rint(np.asarray(values) * _ONE).astype(np.int32)
 
 
@@ -173,7 +178,7 @@ def _responds(total: Array) -> Array:
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _sample_population(
-    model: _Arrays, key: jax.Array, n: int, num_observed: int
+    model: _Arrays, key: Key[jax.Array, ""], n: int, num_observed: int
 ) -> Population:
     z_key, x_key, y_key = jax.random.split(key, 3)
     z = _below(z_key, model.z_threshold, (n, len(model.alpha)))
@@ -189,24 +194,27 @@ def _sample_population(
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _sample(
-    model: _Arrays, key: jax.Array, n: int, num_observed: int, source: Source
+    model: _Arrays, key: Key[jax.Array, ""], n: int, num_observed: int, source: Source
 ) -> Sample:
-    people_key, coin_key = jax.random.split(key)
-    people = _sample_population(model, people_key, n, num_observed)
+    units_key, coin_key = jax.random.split(key)
+    units = _sample_population(model, units_key, n, num_observed)
     if source == "observational":
-        x = people.x
+        x = units.x
     else:
         x = _below(coin_key, _thresholds(0.5), (n,))
-    return Sample(z=people.z, x=x, y=jnp.where(x == 1, people.y1, people.y0))
+    return Sample(z=units.z, x=x, y=jnp.where(x == 1, units.y1, units.y0))
 
 
-def _cells(model: LiModel, z: np.ndarray) -> np.ndarray:
+def _cells(
+    model: LiModel, z: Float[np.ndarray, "n num_covariates"]
+) -> Float[np.ndarray, "n 2 2 2"]:
     """Sums P(hidden, e_X, e_Y) by response type: [n, x, y0, y1]."""
     observed = model.num_covariates
     hidden, weights = enumerate_binary(model.covariate_probs[observed:])
 
-    def index(coefficients):  # [n, 2^num_hidden], in ten-thousandths
-        units = _units(coefficients).astype(np.int64)
+    def index(coefficients: tuple[float, ...]) -> np.ndarray:
+        """Computes [n, 2^num_hidden] sums, in ten-thousandths."""
+        units = _to_grid(coefficients).astype(np.int64)
         return (z.astype(np.int64) @ units[:observed])[:, None] + (
             hidden @ units[observed:]
         )
@@ -217,14 +225,14 @@ def _cells(model: LiModel, z: np.ndarray) -> np.ndarray:
         x = choice + e_x * _ONE > _ONE // 2
         for e_y, p_y in enumerate((1 - model.outcome_noise, model.outcome_noise)):
             y0 = _responds(outcome + e_y * _ONE)
-            y1 = _responds(outcome + e_y * _ONE + _units(model.effect))
+            y1 = _responds(outcome + e_y * _ONE + _to_grid(model.effect))
             for cell in np.ndindex(2, 2, 2):
                 here = (x == cell[0]) & (y0 == cell[1]) & (y1 == cell[2])
                 cells[:, *cell] += p_x * p_y * (here @ weights)
     return cells
 
 
-# app:dgp:params, Model 1.
+# The appendix's table of parameters (app:dgp:params), Model 1.
 _MODEL_1_PROBS = (
     *(0.3529, 0.4610, 0.3317, 0.8855, 0.0170, 0.3808, 0.0281, 0.2208, 0.6177, 0.9820),
     *(0.1420, 0.8336, 0.8829, 0.5421, 0.0850, 0.6454, 0.8638, 0.4605, 0.3140, 0.6859),
@@ -290,16 +298,16 @@ def is_near_degenerate(model: LiModel, margin: float = 0.1) -> bool:
     """Tells whether treatment or outcome is nearly constant in the population.
 
     The rule: any of P(X=1), P(Y=1 | do(X=0)) and P(Y=1 | do(X=1)), over the whole
-    population, lies within `margin` of 0 or 1. Computed from one million people drawn
+    population, lies within `margin` of 0 or 1. Computed from one million units drawn
     with a fixed key, so a verdict is right to about 0.0005.
     """
-    people = model.sample_population(jax.random.key(0), 1_000_000)
-    shares = [float(jnp.mean(v)) for v in (people.x, people.y0, people.y1)]
-    return not all(margin < share < 1 - margin for share in shares)
+    units = model.sample_population(jax.random.key(0), 1_000_000)
+    means = [float(jnp.mean(v)) for v in (units.x, units.y0, units.y1)]
+    return not all(margin < mean < 1 - margin for mean in means)
 
 
-# The first twenty seeds from 100 on whose 20-covariate members pass `is_near_degenerate`
-# (of 44; about half of the family fails). Fixed, for robustness studies.
+# The first twenty seeds from 100 on whose 20-covariate members are not nearly degenerate
+# (of 44; about half of the family is). Fixed, for studies over many members.
 LI_PANEL_SEEDS = (
     *(100, 101, 104, 110, 112, 113, 114, 115, 116, 118),
     *(120, 121, 122, 126, 130, 136, 137, 139, 141, 143),

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy import interpolate, optimize, special, stats
+
+Quantile = Callable[[np.ndarray], np.ndarray]  # of a normal score
 
 # Uniform float64 numbers have scores within +-8.3; the step makes the relative error of
 # interpolation less than 1e-4 in the far tail of the heaviest column.
@@ -28,11 +31,11 @@ class Margin:
       discrete: whether the law has atoms.
     """
 
-    scores: np.ndarray
-    values: np.ndarray
+    scores: Float[np.ndarray, " k"]
+    values: Float[np.ndarray, " k"]
     discrete: bool
 
-    def __call__(self, scores: np.ndarray) -> np.ndarray:
+    def __call__(self, scores: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Maps normal scores to values."""
         if not self.discrete:
             return np.interp(scores, self.scores, self.values)
@@ -52,19 +55,20 @@ def make_margin(family: str, parameters: dict[str, Any]) -> Margin:
         values = np.arange(first, last + 1, dtype=np.float64)
         return Margin(special.ndtri(law(values)), values, discrete=True)
     if family not in _CONTINUOUS:
-        raise ValueError(f"margin family must be known, got {family!r}.")
+        known = sorted(_CONTINUOUS | _DISCRETE)
+        raise ValueError(f"margin family must be one of {known}, got {family!r}.")
     values = _CONTINUOUS[family](**parameters)(_GRID)
     return Margin(_GRID, np.maximum.accumulate(values), discrete=False)
 
 
-def _of_law(law: Any) -> Callable[[np.ndarray], np.ndarray]:
+def _of_law(law: Any) -> Quantile:
     """Returns score -> value, through the survival function in the upper half."""
     return lambda s: np.where(
         s < 0, law.ppf(special.ndtr(s)), law.isf(special.ndtr(-s))
     )
 
 
-def _truncated(law: Any, low: float | None, high: float | None):
+def _truncated(law: Any, low: float | None, high: float | None) -> Quantile:
     """Conditions a law on [low, high], by its quantiles."""
     below = 0.0 if low is None else law.cdf(low)
     above = 0.0 if high is None else law.sf(high)
@@ -76,7 +80,7 @@ def _truncated(law: Any, low: float | None, high: float | None):
     )
 
 
-def _solved(log_cdf: Callable[[float], float], low: float, high: float):
+def _solved(log_cdf: Callable[[float], float], low: float, high: float) -> Quantile:
     """Inverts a distribution function on [low, high], conditioned on it, by bisection.
 
     For laws whose quantiles no library computes well; works with the logarithm of F so
@@ -97,7 +101,7 @@ def _solved(log_cdf: Callable[[float], float], low: float, high: float):
     return lambda s: solved(s)
 
 
-def _noncentral_t_as_in_r(df: float, noncentrality: float):
+def _noncentral_t_as_in_r(df: float, noncentrality: float) -> Quantile:
     """R's normal approximation, which it takes for noncentrality above 37.6."""
 
     def log_cdf(x: float) -> float:
@@ -109,20 +113,22 @@ def _noncentral_t_as_in_r(df: float, noncentrality: float):
     return _solved(log_cdf, 0.0, 1e4)
 
 
-def _truncated_noncentral_t(df, noncentrality, low, high):
+def _truncated_noncentral_t(
+    df: float, noncentrality: float, low: float, high: float
+) -> Quantile:
     law = stats.nct(df, noncentrality)
     # Below 1 there is less than 1e-30 of the parent, nothing beside F(high) = 1e-6.
     return _solved(lambda x: float(np.log(law.cdf(x))), max(low, 1.0), high)
 
 
-def _inverse_chi_square(df: float, scale: float = 1.0):
+def _inverse_chi_square(df: float, scale: float = 1.0) -> Quantile:
     law = stats.chi2(df)  # large values of the inverse are small ones of chi-square
     return lambda s: (
         scale / np.where(s < 0, law.isf(special.ndtr(s)), law.ppf(special.ndtr(-s)))
     )
 
 
-_CONTINUOUS: dict[str, Callable[..., Callable[[np.ndarray], np.ndarray]]] = {
+_CONTINUOUS: dict[str, Callable[..., Quantile]] = {
     "normal": lambda mean, sd: lambda s: mean + sd * s,
     "lognormal": lambda mean_log, sd_log: lambda s: np.exp(mean_log + sd_log * s),
     "uniform": lambda low, high: lambda s: low + (high - low) * special.ndtr(s),
@@ -146,7 +152,9 @@ def _counting(law: Any) -> tuple[Callable, int, int]:
     return law.cdf, 0, int(np.argmax(law.sf(np.arange(10_000)) < 1e-17))
 
 
-def _zero_inflated_poisson(rate: float, extra_zero_prob: float):
+def _zero_inflated_poisson(
+    rate: float, extra_zero_prob: float
+) -> tuple[Callable, int, int]:
     law = stats.poisson(rate)
     cdf = lambda x: extra_zero_prob + (1 - extra_zero_prob) * law.cdf(x)
     return cdf, 0, _counting(law)[2]

@@ -1,44 +1,45 @@
 """What every structural model offers, and how its exact truth is built.
 
-Symbols: X is the treatment a person takes, Y_x the outcome under do(X=x), Z the observed
+Symbols: X is the treatment a unit takes, Y_x the outcome under do(X=x), Z the observed
 covariates; what is hidden is summed out. A model's truth at z is the law of (X, Y_0, Y_1)
 given Z = z: eight response-type cells from which all else follows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Float, Int, Key, Num
 
-Array = Any  # NumPy or JAX
+Array = jax.Array | np.ndarray
 Source = Literal["observational", "experimental"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 
 class Population(NamedTuple):
-    """People with both potential outcomes, which nobody sees together.
+    """Units with both potential outcomes, which nobody sees together.
 
     Attributes:
       z: [n, num_covariates] observed covariates, float32.
-      x: [n] the treatment each person chooses, 0 or 1.
+      x: [n] the treatment each unit chooses, 0 or 1.
       y0: [n] outcome under do(X=0).
       y1: [n] outcome under do(X=1).
     """
 
-    z: Array
-    x: Array
-    y0: Array
-    y1: Array
+    z: Float[Array, "n num_covariates"]
+    x: Int[Array, " n"]
+    y0: Int[Array, " n"]
+    y1: Int[Array, " n"]
 
 
 class Sample(NamedTuple):
     """A table as a learner sees it: covariates [n, d], treatment [n], outcome [n]."""
 
-    z: Array
-    x: Array
-    y: Array
+    z: Float[Array, "n num_covariates"]
+    x: Int[Array, " n"]
+    y: Int[Array, " n"]
 
 
 class Truth(NamedTuple):
@@ -55,8 +56,8 @@ class Truth(NamedTuple):
     """
 
     atoms: pb.Atoms
-    pns: np.ndarray
-    harm: np.ndarray
+    pns: Float[np.ndarray, " n"]
+    harm: Float[np.ndarray, " n"]
     interval: pb.Interval
 
 
@@ -69,11 +70,11 @@ class StructuralModel(Protocol):
         """How many covariates the learner sees."""
         ...
 
-    def sample_population(self, key: jax.Array, n: int) -> Population:
-        """Draws people with both potential outcomes."""
+    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
+        """Draws units with both potential outcomes."""
         ...
 
-    def sample(self, key: jax.Array, n: int, source: Source) -> Sample:
+    def sample(self, key: Key[jax.Array, ""], n: int, source: Source) -> Sample:
         """Draws a table; x is a fair coin if the source is experimental.
 
         Tables of the two sources are independent, also from one key. The first rows do not
@@ -81,7 +82,7 @@ class StructuralModel(Protocol):
         """
         ...
 
-    def oracle(self, z: Array) -> Truth:
+    def oracle(self, z: Num[Array, "n num_covariates"]) -> Truth:
         """Computes the exact truth at covariates z [n, num_covariates]."""
         ...
 
@@ -90,7 +91,7 @@ class StructuralModel(Protocol):
         ...
 
 
-def source_key(key: jax.Array, source: str) -> jax.Array:
+def source_key(key: Key[jax.Array, ""], source: str) -> Key[jax.Array, ""]:
     """Derives the key of a source, or raises if there is no such source."""
     if source not in SOURCES:
         raise ValueError(f"source must be one of {list(SOURCES)}, got {source!r}.")
@@ -103,7 +104,9 @@ def check_count(n: int) -> None:
         raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
 
 
-def checked_rows(z: Array, num_covariates: int) -> np.ndarray:
+def checked_rows(
+    z: Num[Array, "n num_covariates"], num_covariates: int
+) -> Float[np.ndarray, "n num_covariates"]:
     """Converts covariates to float64 [n, num_covariates], or raises."""
     z = np.asarray(z, dtype=np.float64)
     if z.ndim != 2 or z.shape[1] != num_covariates:
@@ -120,7 +123,9 @@ def checked_rows(z: Array, num_covariates: int) -> np.ndarray:
     return z
 
 
-def enumerate_binary(probs: Any) -> tuple[np.ndarray, np.ndarray]:
+def enumerate_binary(
+    probs: Sequence[float] | Float[np.ndarray, " k"],
+) -> tuple[Int[np.ndarray, "2**k k"], Float[np.ndarray, " 2**k"]]:
     """Lists all values of independent binaries, the last fastest, and their weights.
 
     Args:
@@ -140,7 +145,9 @@ def enumerate_binary(probs: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def truth_by_chunks(
-    cells: Callable[[np.ndarray], np.ndarray], z: np.ndarray, num_hidden: int
+    cells: Callable[[np.ndarray], Float[np.ndarray, "m 2 2 2"]],
+    z: Float[np.ndarray, "n num_covariates"],
+    num_hidden: int,
 ) -> Truth:
     """Computes a truth chunk by chunk, its [rows, 2^num_hidden] tables near 8 MB each.
 
@@ -156,10 +163,10 @@ def truth_by_chunks(
 
 # Probabilities are kept as multiples of 2^-50. Of such numbers up to 8 in size, float64
 # adds and subtracts without rounding; the step is 9e-16.
-_UNITS = 2**50
+_STEPS = 2**50
 
 
-def truth_from_cells(cells: np.ndarray) -> Truth:
+def truth_from_cells(cells: Float[np.ndarray, "n 2 2 2"]) -> Truth:
     """Sums response-type cells into the truth, with no rounding left in the sums.
 
     Args:
@@ -171,21 +178,21 @@ def truth_from_cells(cells: np.ndarray) -> Truth:
     """
     if np.shape(cells)[1:] != (2, 2, 2):
         raise ValueError(f"cells must be [n, 2, 2, 2], got {list(np.shape(cells))}.")
-    units = np.rint(np.asarray(cells, np.float64) * _UNITS).astype(np.int64)
-    flat = units.reshape(-1, 8)
-    missing = _UNITS - flat.sum(1)
-    if np.any(flat < 0) or np.any(np.abs(missing) > 1e-9 * _UNITS):
+    steps = np.rint(np.asarray(cells, np.float64) * _STEPS).astype(np.int64)
+    flat = steps.reshape(-1, 8)
+    missing = _STEPS - flat.sum(1)
+    if np.any(flat < 0) or np.any(np.abs(missing) > 1e-9 * _STEPS):
         raise ValueError("the eight cells of every row must be a probability law.")
     flat[np.arange(len(flat)), flat.argmax(1)] += missing
-    units = flat.reshape(-1, 2, 2, 2)
-    untreated, treated = units[:, 0], units[:, 1]  # [n, y0, y1]
+    steps = flat.reshape(-1, 2, 2, 2)
+    untreated, treated = steps[:, 0], steps[:, 1]  # [n, y0, y1]
     joint = np.stack([untreated.sum(2), treated.sum(1)], axis=1)
     both = untreated + treated
     mu = np.stack([both[:, 1].sum(1), both[:, :, 1].sum(1)], axis=1)
-    atoms = pb.Atoms(joint=joint / _UNITS, mu=mu / _UNITS)
+    atoms = pb.Atoms(joint=joint / _STEPS, mu=mu / _STEPS)
     return Truth(
         atoms=atoms,
-        pns=both[:, 0, 1] / _UNITS,
-        harm=both[:, 1, 0] / _UNITS,
+        pns=both[:, 0, 1] / _STEPS,
+        harm=both[:, 1, 0] / _STEPS,
         interval=pb.pns_bounds(atoms),
     )

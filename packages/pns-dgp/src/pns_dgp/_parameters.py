@@ -13,12 +13,12 @@ _KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel)}
 
 
 def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
-    """Writes a model's parameters as JSON: aside first, then renamed into place."""
+    """Writes a model's parameters as JSON; the file appears when complete."""
     path = Path(path)
     content = {"model": type(model).__name__, "parameters": model.parameters()}
-    aside = path.with_name(path.name + ".part")
-    aside.write_text(json.dumps(content, indent=1) + "\n")
-    aside.replace(path)
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n")
+    unfinished.replace(path)
 
 
 def load_model(
@@ -38,13 +38,13 @@ def load_model(
         if kind is LiModel:
             return LiModel(**parameters)
         described = parameters["covariates"]
-        source = described["source"]
+        origin = described["source"]
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a saved model: {error!r}.") from error
     parameters["covariates"] = covariates or AcicCovariates()
     if parameters["covariates"].describe() != described:
         raise ValueError(
-            f"{path} was made with {source}; pass the same as "
+            f"{path} was made with {origin}; pass the same as "
             "covariates=RowCovariates(rows)."
         )
     try:

@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Key
 
 BLOCK_ROWS = 8192
 
@@ -15,7 +17,7 @@ Block = TypeVar("Block")
 
 
 def map_blocks(
-    draw: Callable[[np.random.Generator, int], Block], key: jax.Array, n: int
+    draw: Callable[[np.random.Generator, int], Block], key: Key[jax.Array, ""], n: int
 ) -> Iterator[tuple[slice, Block]]:
     """Draws n rows in blocks, each from its own stream, on all cores.
 
@@ -48,6 +50,6 @@ def map_blocks(
         # A few blocks at a time: results wait in memory until they are taken.
         for first in range(0, num_blocks, 2 * num_workers):
             group = range(first, min(first + 2 * num_workers, num_blocks))
-            for block, made in zip(group, pool.map(one, group), strict=True):
+            for block, rows in zip(group, pool.map(one, group), strict=True):
                 start = block * BLOCK_ROWS
-                yield slice(start, min(start + BLOCK_ROWS, n)), made
+                yield slice(start, min(start + BLOCK_ROWS, n)), rows
