@@ -1,9 +1,15 @@
 """Sharp bounds on probabilities of causation, for NumPy and JAX arrays."""
 
 from pns_bounds._anchor import anchor, anchor_inverse, log_anchor
-from pns_bounds._atoms import Atoms, atoms_from_counts, exchange_arms, flip_outcome
+from pns_bounds._atoms import (
+    Atoms,
+    atoms_from_counts,
+    exchange_arms,
+    flip_outcome,
+    pack_atoms,
+    unpack_atoms,
+)
 from pns_bounds._bounds import (
-    Interval,
     ResponseTypes,
     average_bounds,
     envelope,
@@ -18,22 +24,49 @@ from pns_bounds._bounds import (
 )
 from pns_bounds._checks import IncompatibleAtomsError
 from pns_bounds._compatibility import (
+    CONSTRAINTS,
+    SLACK_MATRIX,
+    SLACK_OFFSET,
     compatibility_slack,
     is_compatible,
     project_to_compatible,
 )
+from pns_bounds._estimand import BoundTerms, Estimand, Interval
 from pns_bounds._identify import (
     PointProbabilities,
     identify_under_exogeneity,
     identify_under_monotonicity,
 )
-from pns_bounds._terms import TERM_MATRIX, TERM_OFFSET, BoundTerms, bound_terms
+from pns_bounds._registry import (
+    ALWAYS,
+    ESTIMANDS,
+    HARM,
+    NEVER,
+    PN,
+    PNS,
+    PS,
+    benefit,
+    get_estimand,
+    register_estimand,
+)
+from pns_bounds._terms import TERM_MATRIX, TERM_OFFSET, bound_terms
 
 __all__ = [
+    "ALWAYS",
+    "CONSTRAINTS",
+    "ESTIMANDS",
+    "HARM",
+    "NEVER",
+    "PN",
+    "PNS",
+    "PS",
+    "SLACK_MATRIX",
+    "SLACK_OFFSET",
     "TERM_MATRIX",
     "TERM_OFFSET",
     "Atoms",
     "BoundTerms",
+    "Estimand",
     "IncompatibleAtomsError",
     "Interval",
     "PointProbabilities",
@@ -42,22 +75,27 @@ __all__ = [
     "anchor_inverse",
     "atoms_from_counts",
     "average_bounds",
+    "benefit",
     "bound_terms",
     "compatibility_slack",
     "envelope",
     "exchange_arms",
     "experimental_only_bounds",
     "flip_outcome",
+    "get_estimand",
     "harm_bounds",
     "identify_under_exogeneity",
     "identify_under_monotonicity",
     "is_compatible",
     "log_anchor",
     "observational_only_bounds",
+    "pack_atoms",
     "pn_bounds",
     "pns_bounds",
     "project_to_compatible",
     "ps_bounds",
+    "register_estimand",
     "response_type_bounds",
     "unit_selection_bounds",
+    "unpack_atoms",
 ]

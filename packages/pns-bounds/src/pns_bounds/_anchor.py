@@ -5,13 +5,21 @@ between the two limits of eq:observational-constraints (paper, section 3.1). The
 is smooth and increasing in delta, and covers the whole open interval.
 """
 
-from typing import Any
+from typing import Any, Literal
 
-from pns_bounds._arrays import Array, as_floating, namespace
+from pns_bounds._arrays import (
+    Array,
+    as_floating,
+    machine_epsilon,
+    namespace,
+    rounding_tolerance,
+    smallest_normal,
+)
 from pns_bounds._atoms import Atoms
 from pns_bounds._checks import (
     check_joint,
     checked_pair,
+    require_option,
     require_rows,
     require_same_rows,
     require_shape,
@@ -69,30 +77,48 @@ def log_anchor(log_joint: Any, delta: Any) -> Array:
     return xp.logaddexp(log_joint, xp.stack([to_zero, to_one], axis=-1))
 
 
-def anchor_inverse(atoms: Atoms) -> Array:
+def anchor_inverse(
+    atoms: Atoms, boundary: Literal["infinite", "inside"] = "infinite"
+) -> Array:
     """Recovers the deltas from which `anchor` makes these interventional probabilities.
 
     Args:
       atoms: compatible probabilities; values are checked unless JAX is tracing.
+      boundary: what delta is where mu lies at a limit of its interval: 'infinite', or
+        finite, after moving mu 'inside' by a machine epsilon of the interval's length.
+        Inside also forgives violations by rounding, and takes delta = 0 where
+        P(X = 1 - x | z) = 0 leaves a single mu_x, which every delta reaches.
 
     Returns:
-      delta [..., 2]. At a limit of the admissible interval it is -inf or +inf.
+      delta [..., 2].
 
     Raises:
-      ValueError: if an atom is incompatible, or if P(X = 1 - x | z) = 0 leaves a single
-        admissible mu_x, which every delta reaches.
+      ValueError: if an atom is incompatible, or, for boundary='infinite', if
+        P(X = 1 - x | z) = 0.
     """
+    require_option("boundary", boundary, ("infinite", "inside"))
     joint, mu = checked_pair(*atoms)
     least, greatest = mu_limits(joint)
-    above, below = mu - least, greatest - mu
+    above, below, length = mu - least, greatest - mu, greatest - least
     xp = namespace(mu)
+    if boundary == "infinite":
+        ok = (above >= 0) & (below >= 0) & (length > 0)
+        asked = " and the limits of an arm differ"
+    else:
+        slop = rounding_tolerance(mu.dtype)
+        ok = (above >= -slop) & (below >= -slop)
+        asked = ""
     require_rows(
-        xp.all((above >= 0) & (below >= 0) & (greatest > least), axis=-1),
+        xp.all(ok, axis=-1),
         xp.stack([least, mu, greatest], axis=-1),
-        "anchor can be inverted only where (lower limit, mu, upper limit) ascend and "
-        "the limits of an arm differ",
+        f"anchor can be inverted only where (lower limit, mu, upper limit) ascend{asked}",
         "Use project_to_compatible first, and leave out rows with a constant X.",
     )
+    if boundary == "inside":
+        least_part = xp.maximum(
+            length * machine_epsilon(mu.dtype), smallest_normal(mu.dtype)
+        )
+        above, below = xp.maximum(above, least_part), xp.maximum(below, least_part)
     log = _log_or_minus_infinity
     return log(above) - log(below)
 

@@ -47,7 +47,7 @@ def is_traced(array: Array) -> bool:
     return jax is not None and isinstance(array, jax.core.Tracer)
 
 
-def share(part: Array, whole: Array) -> Array:
+def fraction(part: Array, whole: Array) -> Array:
     """Computes part / whole; NaN where the whole is 0 or too small to divide by.
 
     A part that leaves [0, whole] by no more than rounding is moved there first, since
@@ -57,10 +57,25 @@ def share(part: Array, whole: Array) -> Array:
     slop = rounding_tolerance(whole.dtype)
     inside = (part >= -slop) & (part <= whole + slop)
     part = xp.where(inside, xp.clip(part, 0, xp.maximum(whole, 0)), part)
-    defined = whole >= float(_finfo(whole.dtype).tiny)
+    defined = is_normal(whole)
     safe = xp.where(defined, whole, 1)  # no division by 0, no NaN in gradients
     # The empty index makes a scalar of a 0-d array, as arithmetic does.
     return xp.where(defined, part / safe, xp.nan)[()]
+
+
+def is_normal(whole: Array) -> Array:
+    """Tells where a nonnegative number is great enough to divide by."""
+    return whole >= smallest_normal(whole.dtype)
+
+
+def smallest_normal(dtype: Any) -> float:
+    """The smallest positive number of full precision; XLA takes lesser ones for 0."""
+    return float(_finfo(dtype).tiny)
+
+
+def machine_epsilon(dtype: Any) -> float:
+    """The distance from 1 to the next number."""
+    return float(_finfo(dtype).eps)
 
 
 def rounding_tolerance(dtype: Any) -> float:
@@ -68,7 +83,7 @@ def rounding_tolerance(dtype: Any) -> float:
 
     One in a million, or eight units in the last place for the half precisions.
     """
-    return max(1e-6, 8 * float(_finfo(dtype).eps))
+    return max(1e-6, 8 * machine_epsilon(dtype))
 
 
 def _finfo(dtype: Any) -> Any:

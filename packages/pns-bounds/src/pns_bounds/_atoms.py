@@ -28,6 +28,39 @@ class Atoms(NamedTuple):
     mu: Array
 
 
+# The order of the atoms as one vector (app. sec:pns-theory); p11 is joint[..., 1, 1].
+ETA = ("mu1", "mu0", "p11", "p10", "p01", "p00")
+
+
+def pack_atoms(atoms: Atoms) -> Array:
+    """Arranges atoms as eta = (mu1, mu0, p11, p10, p01, p00).
+
+    Args:
+      atoms: joint [..., 2, 2] and mu [..., 2]; only shapes are checked.
+
+    Returns:
+      eta [..., 6].
+    """
+    columns = eta_columns(Atoms(*shaped_pair(*atoms)))
+    return namespace(*columns).stack(columns, axis=-1)
+
+
+def unpack_atoms(eta: Any) -> Atoms:
+    """Arranges eta [..., 6] as atoms: the inverse of `pack_atoms`."""
+    (eta,) = as_floating(eta)
+    require_shape("eta", eta, (6,))
+    return Atoms(
+        joint=eta[..., :1:-1].reshape(*eta.shape[:-1], 2, 2), mu=eta[..., 1::-1]
+    )
+
+
+def eta_columns(atoms: Atoms) -> list[Array]:
+    """Lists the six columns [...] of eta of atoms that are arrays."""
+    joint, mu = atoms
+    cells = [joint[..., x, y] for x in (1, 0) for y in (1, 0)]
+    return [mu[..., 1], mu[..., 0], *cells]
+
+
 def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
     """Computes the cell frequencies of an observational and an experimental table.
 

@@ -10,23 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance, share
-from pns_bounds._atoms import Atoms, exchange_arms, flip_outcome
+from pns_bounds._arrays import Array, as_floating, namespace
+from pns_bounds._atoms import Atoms
 from pns_bounds._checks import check_joint, check_mu, require_rows
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
-from pns_bounds._terms import BoundTerms, terms_of
+from pns_bounds._estimand import BoundTerms, Interval, bounds_from, restrict
+from pns_bounds._registry import ALWAYS, HARM, NEVER, PN, PNS, PS, benefit_form
 
-
-class Interval(NamedTuple):
-    """Lower and upper ends [...] of an interval."""
-
-    lower: Array
-    upper: Array
-
-    @property
-    def width(self) -> Array:
-        """Upper minus lower end [...]."""
-        return self.upper - self.lower
+_EXPERIMENTAL_ONLY = restrict(PNS, ("mu1", "mu0"))
+_OBSERVATIONAL_ONLY = restrict(PNS, ("p11", "p10", "p01", "p00"))
 
 
 class ResponseTypes(NamedTuple):
@@ -42,7 +34,7 @@ def envelope(terms: BoundTerms) -> Interval:
     """Takes the greatest lower and the least upper term.
 
     Of known terms this is the sharp interval. Of estimated terms it is the plug-in
-    estimate, which is too narrow on average: the extremes pick the luckiest errors.
+    estimate, which is too narrow on average: the winner's curse of max and min.
 
     Args:
       terms: [..., num_terms] on either side.
@@ -74,7 +66,7 @@ def pns_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
       >>> [round(float(end), 3) for end in interval]
       [0.45, 0.6]
     """
-    return _pns(resolve_incompatible(atoms, incompatible))
+    return PNS.bounds(atoms, incompatible)
 
 
 def harm_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
@@ -87,7 +79,7 @@ def harm_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
     Returns:
       The sharp interval [...]: PNS with the arms exchanged.
     """
-    return _pns(exchange_arms(resolve_incompatible(atoms, incompatible)))
+    return HARM.bounds(atoms, incompatible)
 
 
 def response_type_bounds(
@@ -105,10 +97,10 @@ def response_type_bounds(
     """
     atoms = resolve_incompatible(atoms, incompatible)
     return ResponseTypes(
-        complier=_pns(atoms),
-        always=_pns(flip_outcome(atoms, arm=0)),
-        never=_pns(flip_outcome(atoms, arm=1)),
-        defier=_pns(exchange_arms(atoms)),
+        complier=PNS.bounds(atoms, "allow"),
+        always=ALWAYS.bounds(atoms, "allow"),
+        never=NEVER.bounds(atoms, "allow"),
+        defier=HARM.bounds(atoms, "allow"),
     )
 
 
@@ -124,12 +116,7 @@ def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
       number) nobody was treated and responded, the question has no meaning, and both
       ends are NaN (gradients there are 0).
     """
-    joint, mu = resolve_incompatible(atoms, incompatible)
-    p11 = joint[..., 1, 1]
-    # How many of the treated would respond untreated: those who respond under
-    # do(X=0), less the untreated who did.
-    responders = mu[..., 0] - joint[..., 0, 1]
-    return _share(p11 - responders, (joint[..., 1, 0] + p11) - responders, p11)
+    return PN.bounds(atoms, incompatible)
 
 
 def ps_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
@@ -144,11 +131,7 @@ def ps_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
       number) nobody was untreated and did not respond, the question has no meaning, and
       both ends are NaN (gradients there are 0).
     """
-    joint, mu = resolve_incompatible(atoms, incompatible)
-    p00 = joint[..., 0, 0]
-    # How many of the untreated would respond if treated.
-    responders = mu[..., 1] - joint[..., 1, 1]
-    return _share(responders - joint[..., 0, 1], responders, p00)
+    return PS.bounds(atoms, incompatible)
 
 
 def unit_selection_bounds(
@@ -174,7 +157,7 @@ def unit_selection_bounds(
       The sharp interval [...], on the scale of the benefits.
     """
     atoms = resolve_incompatible(atoms, incompatible)
-    lower, upper = _pns(atoms)
+    lower, upper = PNS.bounds(atoms, "allow")
     mu0, mu1 = atoms.mu[..., 0], atoms.mu[..., 1]
     xp = namespace(lower, complier, always, never, defier)
     benefits = []
@@ -192,11 +175,8 @@ def unit_selection_bounds(
         )
         # The atoms decide the precision.
         benefits.append(xp.asarray(benefit).astype(lower.dtype))
-    complier, always, never, defier = benefits
-    # Given PNS = c the other types have probability mu1 - c, 1 - mu0 - c and
-    # mu0 - mu1 + c, so the benefit is affine in c.
-    fixed = always * mu1 + never * (1 - mu0) + defier * (mu0 - mu1)
-    slope = complier - always - never + defier
+    slope, per_mu1, per_mu0, offset = benefit_form(*benefits)
+    fixed = per_mu1 * mu1 + per_mu0 * mu0 + offset
     rising = slope >= 0
     return Interval(
         lower=fixed + slope * xp.where(rising, lower, upper),
@@ -215,9 +195,7 @@ def experimental_only_bounds(mu: Any) -> Interval:
     """
     (mu,) = as_floating(mu)
     check_mu(mu)
-    xp = namespace(mu)
-    mu0, mu1 = mu[..., 0], mu[..., 1]
-    return _close_rounding_gap(xp.maximum(mu1 - mu0, 0), xp.minimum(mu1, 1 - mu0))
+    return bounds_from(_EXPERIMENTAL_ONLY, [mu[..., 1], mu[..., 0], *[None] * 4])
 
 
 def observational_only_bounds(joint: Any) -> Interval:
@@ -231,9 +209,8 @@ def observational_only_bounds(joint: Any) -> Interval:
     """
     (joint,) = as_floating(joint)
     check_joint(joint)
-    xp = namespace(joint)
-    agree = joint[..., 1, 1] + joint[..., 0, 0]
-    return Interval(lower=xp.zeros_like(agree)[()], upper=xp.minimum(agree, 1))
+    cells = [joint[..., x, y] for x in (1, 0) for y in (1, 0)]
+    return bounds_from(_OBSERVATIONAL_ONLY, [None, None, *cells])
 
 
 def average_bounds(interval: Interval, weights: Any = None) -> Interval:
@@ -286,23 +263,3 @@ def average_bounds(interval: Interval, weights: Any = None) -> Interval:
         return xp.clip(sums, xp.min(values, axis=-1), xp.max(values, axis=-1))
 
     return Interval(lower=mean(lower), upper=mean(upper))
-
-
-def _pns(atoms: Atoms) -> Interval:
-    return _close_rounding_gap(*envelope(terms_of(*atoms)))
-
-
-def _share(least: Array, greatest: Array, whole: Array) -> Interval:
-    """Turns limits of a part into limits of its share of the whole."""
-    xp = namespace(whole)
-    return Interval(
-        lower=share(xp.maximum(least, 0), whole),
-        upper=share(xp.minimum(greatest, whole), whole),
-    )
-
-
-def _close_rounding_gap(lower: Array, upper: Array) -> Interval:
-    """Closes a crossing that rounding explains; a real contradiction stays visible."""
-    gap = lower - upper
-    crossed = (gap > 0) & (gap <= rounding_tolerance(gap.dtype))
-    return Interval(lower, namespace(gap).where(crossed, lower, upper)[()])

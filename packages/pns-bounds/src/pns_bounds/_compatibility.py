@@ -8,6 +8,8 @@ fulfils them to the last bit.
 
 from typing import Literal
 
+import numpy as np
+
 from pns_bounds._arrays import Array, namespace, rounding_tolerance
 from pns_bounds._atoms import Atoms
 from pns_bounds._checks import (
@@ -18,6 +20,26 @@ from pns_bounds._checks import (
 )
 
 Incompatible = Literal["raise", "project", "allow"]
+
+CONSTRAINTS = ("p11 <= mu1", "mu1 <= 1 - p10", "p01 <= mu0", "mu0 <= 1 - p00")
+
+
+def _read_only(rows: list) -> np.ndarray:
+    array = np.array(rows, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+# The slacks of CONSTRAINTS as an affine map of eta = (mu1, mu0, p11, p10, p01, p00).
+SLACK_MATRIX = _read_only(
+    [
+        [1, 0, -1, 0, 0, 0],
+        [-1, 0, 0, -1, 0, 0],
+        [0, 1, 0, 0, -1, 0],
+        [0, -1, 0, 0, 0, -1],
+    ]
+)
+SLACK_OFFSET = _read_only([0, 1, 0, 1])
 
 
 def mu_limits(joint: Array) -> tuple[Array, Array]:
@@ -38,8 +60,9 @@ def compatibility_slack(atoms: Atoms) -> Array:
       atoms: probabilities; values are checked unless JAX is tracing.
 
     Returns:
-      [..., 4] slacks, negative where violated, in the order of
-      eq:observational-constraints: mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0.
+      [..., 4] slacks, negative where violated, in the order of CONSTRAINTS:
+      mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0. On paper they are
+      SLACK_MATRIX eta + SLACK_OFFSET; here they round as `anchor` does.
     """
     return slack_of(*checked_pair(*atoms))
 

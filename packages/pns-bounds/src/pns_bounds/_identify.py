@@ -8,7 +8,13 @@ observational data alone. Under both, observational data alone give the points:
 
 from typing import Any, Literal, NamedTuple
 
-from pns_bounds._arrays import Array, as_floating, namespace, rounding_tolerance, share
+from pns_bounds._arrays import (
+    Array,
+    as_floating,
+    fraction,
+    namespace,
+    rounding_tolerance,
+)
 from pns_bounds._atoms import Atoms
 from pns_bounds._checks import (
     IncompatibleAtomsError,
@@ -17,6 +23,7 @@ from pns_bounds._checks import (
     require_rows,
 )
 from pns_bounds._compatibility import resolve_incompatible
+from pns_bounds._registry import PNS
 
 
 class PointProbabilities(NamedTuple):
@@ -42,10 +49,11 @@ def identify_under_monotonicity(
       PNS = mu1 - mu0, PN = (P(Y=1) - mu0) / p11 and PS = (mu1 - P(Y=1)) / p00.
     """
     require_option("incompatible", incompatible, ("raise", "allow"))
-    joint, mu = resolve_incompatible(atoms, incompatible)
-    xp = namespace(joint)
-    p_y1 = joint[..., 0, 1] + joint[..., 1, 1]
-    necessary, sufficient = p_y1 - mu[..., 0], mu[..., 1] - p_y1
+    atoms = resolve_incompatible(atoms, incompatible)
+    # Where nobody is harmed, PNS, PN and PS attain their lower terms.
+    lower = PNS.terms(atoms).lower
+    pns, necessary, sufficient = (lower[..., i] for i in range(3))
+    xp = namespace(lower)
     if incompatible == "raise":
         slack = xp.stack([necessary, sufficient], axis=-1)
         require_rows(
@@ -58,9 +66,9 @@ def identify_under_monotonicity(
             IncompatibleAtomsError,
         )
     return PointProbabilities(
-        pns=mu[..., 1] - mu[..., 0],
-        pn=share(necessary, joint[..., 1, 1]),
-        ps=share(sufficient, joint[..., 0, 0]),
+        pns=pns,
+        pn=fraction(necessary, atoms.joint[..., 1, 1]),
+        ps=fraction(sufficient, atoms.joint[..., 0, 0]),
     )
 
 
@@ -75,4 +83,4 @@ def identify_under_exogeneity(joint: Any) -> Array:
     """
     (joint,) = as_floating(joint)
     check_joint(joint)
-    return share(joint[..., 1], joint[..., 0] + joint[..., 1])
+    return fraction(joint[..., 1], joint[..., 0] + joint[..., 1])
