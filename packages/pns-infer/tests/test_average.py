@@ -14,21 +14,23 @@ def test_the_mean_of_a_well_identified_term_is_that_of_its_draws():
     upper = 0.8 + 0.01 * rng.standard_normal((1999, 4, 1))
     weights = np.array([1.0, 2.0, 3.0, 4.0])
     made = pi.average_interval(
-        pb.BoundTerms(lower, upper), num_rows=100, weights=weights
+        pb.BoundTerms(lower, upper), sample_size=100, weights=weights
     )
     means = lower[..., 0] @ weights / 10
     half = np.median(means)
-    np.testing.assert_allclose(made.estimate_lower, half, atol=0.005)
+    np.testing.assert_allclose(made.bound_lower, half, atol=0.005)
     np.testing.assert_allclose(
         made.lower, means.mean() - np.quantile(means - means.mean(), 0.975), atol=0.005
     )
     only_first = pi.average_interval(
-        pb.BoundTerms(lower, upper), num_rows=100, weights=[1, 0, 0, 0]
+        pb.BoundTerms(lower, upper), sample_size=100, weights=[1, 0, 0, 0]
     )
-    alone = pi.average_interval(pb.BoundTerms(lower[:, :1], upper[:, :1]), num_rows=100)
+    alone = pi.average_interval(
+        pb.BoundTerms(lower[:, :1], upper[:, :1]), sample_size=100
+    )
     np.testing.assert_allclose(only_first, alone)
     groups = pi.average_interval(
-        pb.BoundTerms(lower, upper), num_rows=100, weights=[weights, [1, 0, 0, 0]]
+        pb.BoundTerms(lower, upper), sample_size=100, weights=[weights, [1, 0, 0, 0]]
     )
     for field, one, two in zip(groups, made, only_first, strict=True):
         np.testing.assert_allclose(field, [one, two])
@@ -51,7 +53,7 @@ def test_the_mean_is_covered_whether_terms_tie_or_not(gap):
         errors = error * rng.standard_normal((2, num, 2))
         middle = pb.BoundTerms(low + errors[0], high + errors[1])
         draws = pb.BoundTerms(middle.lower + noise[0], middle.upper + noise[1])
-        made = pi.average_interval(draws, 0.1, num_rows=20_000, centre=middle)
+        made = pi.average_interval(draws, 0.1, sample_size=20_000, center=middle)
         covered.append(made.lower <= 0.3 and made.upper >= 0.7)
         plug_in.append(np.mean(middle.lower.max(1)) - 0.3)
     assert np.mean(covered) > 0.9 - 3 * 0.017
@@ -62,11 +64,11 @@ def test_the_mean_is_covered_whether_terms_tie_or_not(gap):
 
 
 def test_averages_lie_in_their_limits_and_bad_weights_are_told():
-    draws = draw_atoms(400, 10, spread=2.0)
-    made = pi.average_interval(draws, num_rows=500)
-    assert 0 <= made.lower <= made.estimate_lower
-    assert made.estimate_upper <= made.upper <= 1 and not made.is_empty
-    chunked = pi.average_interval(draws, num_rows=500, points_per_chunk=3)
+    draws = draw_atoms(400, 10, noise=2.0)
+    made = pi.average_interval(draws, sample_size=500)
+    assert 0 <= made.lower <= made.bound_lower
+    assert made.bound_upper <= made.upper <= 1 and not made.is_empty
+    chunked = pi.average_interval(draws, sample_size=500, points_per_chunk=3)
     np.testing.assert_allclose(made, chunked, atol=1e-12)
     for weights, message in (
         (np.ones(9), "one per point, got 9 for 10"),
@@ -76,15 +78,15 @@ def test_averages_lie_in_their_limits_and_bad_weights_are_told():
         (np.full(10, np.nan), "not be negative"),
     ):
         with pytest.raises(ValueError, match=message):
-            pi.average_interval(draws, num_rows=500, weights=weights)
+            pi.average_interval(draws, sample_size=500, weights=weights)
 
 
 def test_weights_follow_their_points_through_chunks_and_limits_add_no_noise():
     draws = draw_atoms(400, 6)
     weights = np.arange(6.0)
-    whole = pi.average_interval(draws, num_rows=500, weights=weights)
+    whole = pi.average_interval(draws, sample_size=500, weights=weights)
     chunked = pi.average_interval(
-        draws, num_rows=500, weights=weights, points_per_chunk=2
+        draws, sample_size=500, weights=weights, points_per_chunk=2
     )
     np.testing.assert_allclose(whole, chunked, atol=1e-12)
     # Three points whose terms lie far below the floor: only the fourth is uncertain.
@@ -92,11 +94,13 @@ def test_weights_follow_their_points_through_chunks_and_limits_add_no_noise():
     lower = -5 + 0.05 * rng.standard_normal((400, 4, 1))
     lower[:, 0] += 5.5
     upper = np.full((400, 4, 1), 0.9)
-    mixed = pi.average_interval(pb.BoundTerms(lower, upper), num_rows=500)
-    alone = pi.average_interval(pb.BoundTerms(lower[:, :1], upper[:, :1]), num_rows=500)
-    np.testing.assert_allclose(
-        mixed.estimate_lower - mixed.lower, (alone.estimate_lower - alone.lower) / 4
+    mixed = pi.average_interval(pb.BoundTerms(lower, upper), sample_size=500)
+    alone = pi.average_interval(
+        pb.BoundTerms(lower[:, :1], upper[:, :1]), sample_size=500
     )
-    for num_rows in (0, 1, 1.05, np.nan):
-        with pytest.raises(ValueError, match="num_rows must be at least 2"):
-            pi.average_interval(draws, num_rows=num_rows)
+    np.testing.assert_allclose(
+        mixed.bound_lower - mixed.lower, (alone.bound_lower - alone.lower) / 4
+    )
+    for sample_size in (0, 1, 1.05, np.nan):
+        with pytest.raises(ValueError, match="sample_size must be at least 2"):
+            pi.average_interval(draws, sample_size=sample_size)

@@ -23,7 +23,7 @@ def test_a_band_contains_the_pointwise_intervals():
 
 def test_kappa_is_the_quantile_of_the_supremum():
     draws = draw_atoms(999, 6)
-    terms = pi.PNS.terms(draws)
+    terms = pb.PNS.terms(draws)
     standard = [(v - v.mean(0)) / v.std(0, ddof=1) for v in terms]
     greatest = np.sort(np.abs(np.concatenate(standard, axis=2)).max(axis=(1, 2)))
     band = pi.uniform_band(draws, 0.1)
@@ -52,7 +52,7 @@ def simulated_bands(num_replicates, alpha, options):
         errors = [common + 0.02 * rng.standard_normal((num, 2)) for _ in range(2)]
         middle = pb.BoundTerms(low + errors[0], high + errors[1])
         draws = pb.BoundTerms(middle.lower + noise[0], middle.upper + noise[1])
-        band = pi.uniform_band(draws, alpha, centre=middle, **options)
+        band = pi.uniform_band(draws, alpha, center=middle, **options)
         covered.append(
             np.all(band.lower <= low.max(1)) and np.all(band.upper >= high.min(1))
         )
@@ -85,9 +85,9 @@ def test_threshold_sets_follow_the_band():
         pi.threshold_set(band, np.nan)
 
 
-def heterogeneity_draws(rng, centre, noise):
-    errors = 0.05 * rng.standard_normal((2, len(centre), 1))
-    middle = pb.BoundTerms(centre[:, None] + errors[0], centre[:, None] + errors[1])
+def heterogeneity_draws(rng, center, noise):
+    errors = 0.05 * rng.standard_normal((2, len(center), 1))
+    middle = pb.BoundTerms(center[:, None] + errors[0], center[:, None] + errors[1])
     return pb.BoundTerms(middle.lower + noise[0], middle.upper + noise[1])
 
 
@@ -106,7 +106,7 @@ def test_heterogeneity_is_found_where_it_is_and_seldom_elsewhere():
     )
     assert steep.p_value < 0.01 and steep.statistic > 3
     assert steep.highest >= 15 and steep.lowest <= 4
-    wide = draw_atoms(300, 5, spread=2.0)
+    wide = draw_atoms(300, 5, noise=2.0)
     same = pb.Atoms(*(np.repeat(part[:, :1], 5, axis=1) for part in wide))
     result = pi.heterogeneity_test(same)
     assert result.p_value == 1 and result.statistic == 0
@@ -118,7 +118,7 @@ def test_options_that_make_no_sense_are_told():
         pi.uniform_band(draws, side="lower")
     with pytest.raises(ValueError, match="statistic must be one of"):
         pi.uniform_band(draws, statistic="max")
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(pi.TooFewDrawsError, match="too few"):
         pi.uniform_band(draws, 0.001)
 
 

@@ -1,6 +1,7 @@
 """Critical values by hand; coverage of the Gaussian case by simulation."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pns_bounds as pb
@@ -11,14 +12,14 @@ from pns_infer import _critical
 DRAWS = 1000
 
 
-def side(draws, centre=None):
-    return _critical.make_side(np.asarray(draws, float), centre)
+def side(draws, center=None):
+    return _critical.make_side(np.asarray(draws, float), center)
 
 
-def test_draws_are_standardised_by_their_own_mean_and_spread():
+def test_draws_are_standardized_by_their_own_mean_and_deviation():
     made = side([[1.0, 2.0, 6.0], [4.0, 4.0, 4.0]])
-    np.testing.assert_allclose(made.centre, [3, 4])
-    np.testing.assert_allclose(made.spread, [np.sqrt(7), 0])
+    np.testing.assert_allclose(made.center, [3, 4])
+    np.testing.assert_allclose(made.standard_error, [np.sqrt(7), 0])
     # A tail is positive where the draw lies below the mean.
     np.testing.assert_allclose(made.tails[0] * np.sqrt(7), [2, 1, -3])
     np.testing.assert_array_equal(made.tails[1], 0)
@@ -41,8 +42,12 @@ def test_a_further_draw_lies_below_the_quantile_as_often_as_asked():
 
 
 def test_too_few_draws_are_an_error_that_says_how_many():
-    with pytest.raises(ValueError, match=r"20 draws are too few.* give 39 or more"):
+    with pytest.raises(
+        pi.TooFewDrawsError, match=r"20 draws are too few.* give 39 or more"
+    ) as raised:
         _critical.order_statistic(20, 0.975)
+    assert (raised.value.num_draws, raised.value.needed) == (20, 39)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
     draws = np.random.default_rng(0).normal(size=(38, 5, 3))
     terms = pb.BoundTerms(draws, draws)
     with pytest.raises(ValueError, match="give 39 or more"):
@@ -50,7 +55,7 @@ def test_too_few_draws_are_an_error_that_says_how_many():
     with pytest.raises(ValueError, match=r"0\.99.* give \d+ or more"):
         pi.intervals_from_draws(
             pb.BoundTerms(*[np.tile(part, (2, 1, 1)) for part in terms]),
-            num_rows=100_000,
+            sample_size=100_000,
         )
 
 
@@ -70,7 +75,7 @@ def test_kappa_by_hand():
 
 
 def test_selection_by_hand():
-    """Keep v if centre <= min(centre + k s) + 2 k s."""
+    """Keep v if center <= min(center + k s) + 2 k s."""
     rng = np.random.default_rng(0)
     draws = np.array([[0.0], [0.5], [30.0], [0.0]]) + np.array(
         [[1.0], [0.1], [1.0], [0.0]]
@@ -81,8 +86,8 @@ def test_selection_by_hand():
     kappa = np.sort(np.max(made.tails[:3], axis=0))[
         int(np.ceil((DRAWS + 1) * gamma)) - 1
     ]
-    least = np.min(made.centre + kappa * made.spread)
-    expected = made.centre <= least + 2 * kappa * made.spread
+    least = np.min(made.center + kappa * made.standard_error)
+    expected = made.center <= least + 2 * kappa * made.standard_error
     np.testing.assert_array_equal(_critical.select_terms(made, 1000), expected)
     assert expected.tolist() == [True, True, False, False]
 
@@ -111,7 +116,14 @@ def simulate_estimates(rng, values, covariance, num):
     return np.asarray(values) + noise
 
 
-WIDE = pi.linear_estimand("any", (np.zeros((0, 6)), []), (np.zeros((0, 6)), []))
+WIDE = pb.Estimand(
+    name="any",
+    sentence="A number without limits, whose terms are given.",
+    lower_labels=(),
+    upper_labels=(),
+    floor=-np.inf,
+    ceiling=np.inf,
+)
 
 
 @pytest.mark.slow
@@ -140,16 +152,16 @@ def test_gaussian_coverage_is_nominal(name, selection):
         made = pi.intervals_from_draws(
             pb.BoundTerms(*drawn),
             alpha=0.05,
-            num_rows=5000,
+            sample_size=5000,
             estimand=WIDE,
             side=which,
             selection=selection,
-            centre=pb.BoundTerms(*terms),
+            center=pb.BoundTerms(*terms),
         )
         end, estimate = (
-            (made.upper, made.estimate_upper)
+            (made.upper, made.bound_upper)
             if which == "upper"
-            else (-made.lower, -made.estimate_lower)
+            else (-made.lower, -made.bound_lower)
         )
         coverage[which] = np.mean(end >= truth), np.mean(estimate >= truth)
     # The same numbers negated give the same answer.
@@ -180,10 +192,10 @@ def test_two_sided_coverage_of_set_and_parameter(gap, target):
     drawn = estimates[None] + noise
     made = pi.intervals_from_draws(
         pb.BoundTerms(drawn[..., :1], drawn[..., 1:]),
-        num_rows=5000,
+        sample_size=5000,
         estimand=WIDE,
         target=target,
-        centre=pb.BoundTerms(estimates[:, :1], estimates[:, 1:]),
+        center=pb.BoundTerms(estimates[:, :1], estimates[:, 1:]),
     )
     covers_set = np.mean((made.lower <= low) & (made.upper >= high))
     worst_point = min(
@@ -205,7 +217,7 @@ def test_the_parameter_interval_lies_within_that_of_the_set():
     upper = 0.5 + 0.1 * rng.standard_normal((500, 40, 2))
     made = {
         target: pi.intervals_from_draws(
-            pb.BoundTerms(lower, upper), num_rows=2000, target=target
+            pb.BoundTerms(lower, upper), sample_size=2000, target=target
         )
         for target in ("set", "parameter")
     }
@@ -214,10 +226,10 @@ def test_the_parameter_interval_lies_within_that_of_the_set():
     assert np.any(made["set"].upper > made["parameter"].upper)
 
 
-def even_side(centre, spread=(1.0, 1.0)):
+def even_side(center, error=(1.0, 1.0)):
     """Two terms whose tails are the same 99 evenly spaced numbers."""
-    tails = np.tile(np.linspace(-1, 1, 99), (1, 2, 1)) * (np.array(spread) > 0)[:, None]
-    return _critical.Side(np.array([centre]), np.array([spread]), tails)
+    tails = np.tile(np.linspace(-1, 1, 99), (1, 2, 1)) * (np.array(error) > 0)[:, None]
+    return _critical.Side(np.array([center]), np.array([error]), tails)
 
 
 def test_selection_allows_twice_the_critical_value_and_knows_the_limit():
@@ -235,7 +247,7 @@ def test_quantiles_by_array_are_those_by_number():
 
 
 def test_a_known_term_does_not_hold_the_greatest_tail_at_zero():
-    made = even_side([0.0, 0.0], spread=(1.0, 0.0))
+    made = even_side([0.0, 0.0], error=(1.0, 0.0))
     assert _critical.critical_value(_critical.sorted_maxima(made), 0.25)[0] < 0
 
 
@@ -249,6 +261,6 @@ def test_the_noisier_end_decides_how_much_the_parameter_may_save():
     lower = 0.3 + 0.001 * rng.standard_normal((20_000, 1, 1))
     upper = 0.6 + 0.1 * rng.standard_normal((20_000, 1, 1))
     made = pi.intervals_from_draws(
-        pb.BoundTerms(lower, upper), num_rows=5000, estimand=WIDE, target="parameter"
+        pb.BoundTerms(lower, upper), sample_size=5000, estimand=WIDE, target="parameter"
     )
     np.testing.assert_allclose(made.kappa_upper, 1.88, atol=0.06)

@@ -18,13 +18,16 @@ from pns_infer._bootstrap import (
     linear_draws,
     per_point_draws,
 )
-from pns_infer._compatibility import (
-    CONSTRAINTS,
-    CompatibilityTest,
-    compatibility_test,
+from pns_infer._calibration import (
+    DrawCalibration,
+    calibrate_draws,
+    choose_calibration_rows,
+    neighborhoods,
+    scale_draws,
 )
+from pns_infer._compatibility import CompatibilityTest, compatibility_test
 from pns_infer._covariance import frequency_covariance, term_covariance
-from pns_infer._estimands import HARM, PN, PNS, PS, Estimand, linear_estimand
+from pns_infer._critical import TooFewDrawsError
 from pns_infer._intervals import (
     CorrectedIntervals,
     intervals_from_draws,
@@ -37,44 +40,33 @@ from pns_infer._metrics import (
     summarize_scores,
     summarize_values,
 )
-from pns_infer._spread import (
-    SpreadCalibration,
-    calibrate_spread,
-    neighbourhoods,
-    scale_draws,
-)
 
 __all__ = [
-    "CONSTRAINTS",
-    "HARM",
-    "PN",
-    "PNS",
-    "PS",
     "TWO_TABLES",
     "AverageInterval",
     "Band",
     "CellLayout",
     "CompatibilityTest",
     "CorrectedIntervals",
-    "Estimand",
+    "DrawCalibration",
     "HeterogeneityTest",
     "MultiplierBootstrap",
     "NotConvergedWarning",
     "Scores",
-    "SpreadCalibration",
     "Summary",
     "ThresholdSet",
+    "TooFewDrawsError",
     "TwoStage",
     "average_interval",
-    "calibrate_spread",
+    "calibrate_draws",
+    "choose_calibration_rows",
     "compatibility_test",
     "frequency_covariance",
     "heterogeneity_test",
     "intervals_from_draws",
     "intervals_from_estimates",
     "linear_draws",
-    "linear_estimand",
-    "neighbourhoods",
+    "neighborhoods",
     "per_point_draws",
     "scale_draws",
     "score_intervals",

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pns_bounds as pb
 
 from pns_infer._critical import (
     Side,
@@ -12,8 +13,7 @@ from pns_infer._critical import (
     select_terms,
     sorted_maxima,
 )
-from pns_infer._estimands import PNS, Estimand
-from pns_infer._inputs import Draws, check_alpha, check_num_rows, term_blocks
+from pns_infer._inputs import Draws, check_alpha, check_sample_size, term_blocks
 
 
 class AverageInterval(NamedTuple):
@@ -22,15 +22,15 @@ class AverageInterval(NamedTuple):
     Attributes:
       lower: lower end.
       upper: upper end.
-      estimate_lower: mean of the half-median-unbiased lower bounds.
-      estimate_upper: mean of the half-median-unbiased upper bounds.
+      bound_lower: mean of the half-median-unbiased lower bounds.
+      bound_upper: mean of the half-median-unbiased upper bounds.
       is_empty: whether lower > upper.
     """
 
     lower: Any  # a number, or [num_groups]
     upper: Any
-    estimate_lower: Any
-    estimate_upper: Any
+    bound_lower: Any
+    bound_upper: Any
     is_empty: Any
 
 
@@ -38,10 +38,10 @@ def average_interval(
     draws: Draws | Iterable[Draws],
     alpha: float = 0.05,
     *,
-    num_rows: float,
+    sample_size: float,
     weights: Any = None,
-    estimand: Estimand = PNS,
-    centre: Draws | None = None,
+    estimand: pb.Estimand = pb.PNS,
+    center: Draws | None = None,
     points_per_chunk: int = 256,
 ) -> AverageInterval:
     """Computes an interval for the weighted mean of an estimand over the points.
@@ -56,15 +56,15 @@ def average_interval(
     Args:
       draws: as for `intervals_from_draws`; within a draw the points must be coherent.
       alpha: the probability of missing.
-      num_rows: sample size behind the estimates, both tables together.
+      sample_size: sample size behind the estimates, both tables together.
       weights: [num_points], not negative; equal if None. A mask selects a subgroup; with
         [num_groups, num_points] every field of the result is [num_groups].
       estimand: what is bounded.
-      centre: as for `intervals_from_draws`.
+      center: as for `intervals_from_draws`.
       points_per_chunk: as for `intervals_from_draws`.
     """
     check_alpha(alpha)
-    check_num_rows(num_rows)
+    check_sample_size(sample_size)
     if weights is not None:
         weights = np.asarray(weights, float)
         sums = np.sum(weights, axis=-1)
@@ -79,8 +79,8 @@ def average_interval(
     start = 0
     total: Any = 0.0
     limits = (-estimand.floor, estimand.ceiling)
-    for pair in term_blocks(draws, estimand, points_per_chunk, centre):
-        size = len(pair[0].centre)
+    for pair in term_blocks(draws, estimand, points_per_chunk, center):
+        size = len(pair[0].center)
         share = np.ones(size)
         if weights is not None:
             share = weights[..., start : start + size]
@@ -89,7 +89,7 @@ def average_interval(
             break
         total = total + share.sum(axis=-1)
         for i in (0, 1):
-            values, deviations = _selected(pair[i], limits[i], num_rows)
+            values, deviations = _selected(pair[i], limits[i], sample_size)
             # A side without terms and limits is infinite; 0 times that counts nothing.
             ends[i] = ends[i] + np.sum(share * np.where(share > 0, values, 0), axis=-1)
             noise[i] = noise[i] + share @ deviations
@@ -107,7 +107,7 @@ def average_interval(
 
 
 def _selected(
-    side: Side, limit: float, num_rows: float
+    side: Side, limit: float, sample_size: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Estimates each minimum, with draws of how far the attaining term falls below.
 
@@ -116,13 +116,13 @@ def _selected(
       where the known limit is attained.
     """
     side = Side(*(np.asarray(leaf, np.float64) for leaf in side))
-    if not side.centre.shape[-1]:
-        return np.full(len(side.centre), limit), np.zeros(
-            (len(side.centre), side.tails.shape[-1])
+    if not side.center.shape[-1]:
+        return np.full(len(side.center), limit), np.zeros(
+            (len(side.center), side.tails.shape[-1])
         )
-    maxima = sorted_maxima(side, select_terms(side, num_rows, limit))
+    maxima = sorted_maxima(side, select_terms(side, sample_size, limit))
     value, _, term = corrected_minimum(side, maxima, 0.5)
     rows = np.arange(len(term))
-    tails = side.tails[rows, term] * side.spread[rows, term][:, None]
+    tails = side.tails[rows, term] * side.standard_error[rows, term][:, None]
     binds = value >= limit
     return np.where(binds, limit, value), np.where(binds[:, None], 0, tails)

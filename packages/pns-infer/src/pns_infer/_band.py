@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pns_bounds as pb
 
 from pns_infer._critical import Side, order_statistic
-from pns_infer._estimands import PNS, Estimand
 from pns_infer._inputs import (
     Draws,
     Which,
@@ -86,10 +86,10 @@ def uniform_band(
     draws: Draws | Iterable[Draws],
     alpha: float = 0.05,
     *,
-    estimand: Estimand = PNS,
+    estimand: pb.Estimand = pb.PNS,
     statistic: Statistic = "absolute",
     side: Which = "both",
-    centre: Draws | None = None,
+    center: Draws | None = None,
     points_per_chunk: int = 256,
 ) -> Band:
     """Computes a band that covers the identified sets of all points at once.
@@ -103,7 +103,7 @@ def uniform_band(
         'one_sided' takes alpha / 2 for each side, in the direction in which it can miss
         (with side='lower' or 'upper' all of alpha for that side), and is narrower.
       side: 'both', 'lower' or 'upper'; one side needs statistic='one_sided'.
-      centre: as for `intervals_from_draws`.
+      center: as for `intervals_from_draws`.
       points_per_chunk: as for `intervals_from_draws`.
     """
     check_alpha(alpha)
@@ -111,7 +111,7 @@ def uniform_band(
     check_option("side", side, ("both", "lower", "upper"))
     if side != "both" and statistic == "absolute":
         raise ValueError(f"side={side!r} needs statistic='one_sided'.")
-    process = _gather(draws, estimand, points_per_chunk, centre)
+    process = _gather(draws, estimand, points_per_chunk, center)
     share = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
     kappas = [
         float(np.sort(values)[order_statistic(len(values), 1 - share)])
@@ -156,8 +156,8 @@ def threshold_set(band: Band, threshold: float) -> ThresholdSet:
 def heterogeneity_test(
     draws: Draws | Iterable[Draws],
     *,
-    estimand: Estimand = PNS,
-    centre: Draws | None = None,
+    estimand: pb.Estimand = pb.PNS,
+    center: Draws | None = None,
     points_per_chunk: int = 256,
 ) -> HeterogeneityTest:
     """Tests whether one value of the estimand fits every point.
@@ -169,10 +169,10 @@ def heterogeneity_test(
     Args:
       draws: as for `intervals_from_draws`.
       estimand: what is bounded.
-      centre: as for `intervals_from_draws`.
+      center: as for `intervals_from_draws`.
       points_per_chunk: as for `intervals_from_draws`.
     """
-    process = _gather(draws, estimand, points_per_chunk, centre)
+    process = _gather(draws, estimand, points_per_chunk, center)
 
     def gap(kappa: float) -> float:
         low = max(np.max(_greatest(process.lower, kappa)), estimand.floor)
@@ -199,26 +199,26 @@ def heterogeneity_test(
 
 
 def _least(side: Side, kappa: float) -> np.ndarray:
-    if not side.centre.shape[-1]:
-        return np.full(len(side.centre), np.inf)
-    return np.min(side.centre + kappa * side.spread, axis=-1)
+    if not side.center.shape[-1]:
+        return np.full(len(side.center), np.inf)
+    return np.min(side.center + kappa * side.standard_error, axis=-1)
 
 
 def _greatest(side: Side, kappa: float) -> np.ndarray:
     return -_least(side, kappa)
 
 
-def _gather(draws, estimand, points_per_chunk, centre) -> _Process:
+def _gather(draws, estimand, points_per_chunk, center) -> _Process:
     """Reads all blocks once; keeps moments, and maxima over points for each draw."""
     kept: tuple[list[Side], list[Side]] = ([], [])
     maxima: list[np.ndarray] | None = None
-    for pair in term_blocks(draws, estimand, points_per_chunk, centre):
+    for pair in term_blocks(draws, estimand, points_per_chunk, center):
         block = []
         for side, store in zip(pair, kept, strict=True):
             side = Side(*(np.asarray(leaf) for leaf in side))
             store.append(side._replace(tails=np.zeros(0)))
             # Known terms have tails of 0, which matter to no maximum over others.
-            tails = np.where((side.spread > 0)[..., None], side.tails, -np.inf)
+            tails = np.where((side.standard_error > 0)[..., None], side.tails, -np.inf)
             block.append(np.max(tails, axis=(0, 1), initial=-np.inf))
             block.append(np.max(np.abs(side.tails), axis=(0, 1), initial=0.0))
         found = [block[0], block[2], np.maximum(block[1], block[3])]

@@ -13,22 +13,8 @@ import pns_bounds as pb
 
 from pns_infer._covariance import frequency_covariance
 from pns_infer._critical import may_attain, order_statistic, selection_probability
-from pns_infer._estimands import eta_from_atoms
 from pns_infer._inputs import check_alpha
 
-CONSTRAINTS = ("p11 <= mu1", "mu1 <= 1 - p10", "p01 <= mu0", "mu0 <= 1 - p00")
-
-# Slacks as an affine map of eta = (mu1, mu0, p11, p10, p01, p00).
-_SLACKS = np.array(
-    [
-        [1, 0, -1, 0, 0, 0],
-        [-1, 0, 0, -1, 0, 0],
-        [0, 1, 0, 0, -1, 0],
-        [0, -1, 0, 0, 0, -1],
-    ],
-    float,
-)
-_OFFSET = np.array([0.0, 1.0, 0.0, 1.0])
 _STRATA = 512  # simulated at a time
 
 
@@ -39,7 +25,7 @@ class CompatibilityTest(NamedTuple):
       p_value: of the hypothesis that no inequality is violated in any stratum.
       statistic: the greatest violation, in standard errors.
       stratum: where it is.
-      constraint: which one it is, a member of CONSTRAINTS.
+      constraint: which one it is, a member of pns_bounds.CONSTRAINTS.
       slack: [num_strata, 4] estimates in the order of CONSTRAINTS; negative = violated.
       standard_error: [num_strata, 4].
       rejected: [num_strata, 4] which inequalities fail, with a family-wise probability
@@ -86,14 +72,15 @@ def compatibility_test(
             f"{list(observational.shape)}; for one stratum add a leading axis."
         )
     covariance = frequency_covariance(observational, experimental, smoothing=1.0)
-    eta = eta_from_atoms(pb.atoms_from_counts(observational + 1, experimental + 1))
-    slack = eta @ _SLACKS.T + _OFFSET
-    covariance = _SLACKS @ covariance @ _SLACKS.T
+    slack = pb.compatibility_slack(
+        pb.atoms_from_counts(observational + 1, experimental + 1)
+    )
+    covariance = pb.SLACK_MATRIX @ covariance @ pb.SLACK_MATRIX.T
     error = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     ratio = slack / error
-    num_rows = observational.sum() + experimental.sum()
+    sample_size = observational.sum() + experimental.sum()
 
-    gamma = selection_probability(max(num_rows, 3))
+    gamma = selection_probability(max(sample_size, 3))
     everything = np.ones_like(slack, bool)
     maxima = _simulate(key, covariance, error, everything, num_draws)
     kappa = np.sort(maxima)[order_statistic(num_draws, gamma)]
@@ -106,7 +93,7 @@ def compatibility_test(
         p_value=float((1 + np.sum(maxima >= statistic)) / (1 + num_draws)),
         statistic=statistic,
         stratum=int(stratum),
-        constraint=CONSTRAINTS[place],
+        constraint=pb.CONSTRAINTS[place],
         slack=slack,
         standard_error=error,
         rejected=-ratio > max(maxima[order_statistic(num_draws, 1 - alpha)], 0),
@@ -114,7 +101,7 @@ def compatibility_test(
 
 
 def _simulate(key, covariance, error, kept, num_draws) -> np.ndarray:
-    """Draws the greatest standardised deviation [num_draws] over the kept slacks."""
+    """Draws the greatest standardized deviation [num_draws] over the kept slacks."""
     greatest = np.full(num_draws, -np.inf)
     # Cholesky with a whisper of ridge: two slacks of an arm can be exact opposites.
     correlation = covariance / (error[:, :, None] * error[:, None, :])

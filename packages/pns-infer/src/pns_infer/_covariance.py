@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 
-from pns_infer._estimands import Estimand, eta_from_atoms
-
 
 def frequency_covariance(
     observational: Any, experimental: Any, smoothing: float = 0.0
@@ -29,7 +27,7 @@ def frequency_covariance(
     # Checks shapes and counts, and that every stratum has people in both arms.
     pb.atoms_from_counts(observational, experimental)
     atoms = pb.atoms_from_counts(observational + smoothing, experimental + smoothing)
-    eta = eta_from_atoms(atoms)
+    eta = pb.pack_atoms(atoms)
     people = (observational + smoothing).sum(axis=(-2, -1))
     arms = (experimental + smoothing).sum(axis=-1)
     covariance = np.zeros((*eta.shape, 6))
@@ -45,7 +43,7 @@ def frequency_covariance(
 
 
 def term_covariance(
-    atoms: pb.Atoms, covariance: Any, estimand: Estimand
+    atoms: pb.Atoms, covariance: Any, estimand: pb.Estimand
 ) -> tuple[pb.BoundTerms, np.ndarray]:
     """Computes terms and their covariance from atoms and theirs, by the delta method.
 
@@ -71,12 +69,10 @@ def term_covariance(
     return terms, jacobian @ covariance @ np.swapaxes(jacobian, -1, -2)
 
 
-def _jacobian(estimand: Estimand, atoms: pb.Atoms) -> np.ndarray:
+def _jacobian(estimand: pb.Estimand, atoms: pb.Atoms) -> np.ndarray:
     """Differentiates terms by eta at each point: [num_points, num_terms, 6]."""
 
     def terms(eta: jax.Array) -> jax.Array:
-        joint = jnp.stack([eta[5], eta[4], eta[3], eta[2]]).reshape(2, 2)
-        mu = jnp.stack([eta[1], eta[0]])
-        return jnp.concatenate(estimand.terms(pb.Atoms(joint, mu)), axis=-1)
+        return jnp.concatenate(estimand.terms(pb.unpack_atoms(eta)), axis=-1)
 
-    return np.asarray(jax.vmap(jax.jacfwd(terms))(eta_from_atoms(atoms)), float)
+    return np.asarray(jax.vmap(jax.jacfwd(terms))(pb.pack_atoms(atoms)), float)

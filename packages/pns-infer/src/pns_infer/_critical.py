@@ -1,11 +1,11 @@
 """Critical values and corrected minima: the core of intersection bounds.
 
 The vocabulary, after Chernozhukov, Lee and Rosen (2013). A bound is the least of several
-terms. Each has an estimate and a spread (its standard error); known terms have spread 0.
-`tails` are draws of how far an estimate falls *below* its term, in units of its spread:
-[..., num_terms, num_draws]. The corrected minimum is the least of estimate + kappa *
-spread, kappa a quantile of the greatest tail, so that it falls below the least term with
-no more than the probability asked for. A maximum is the minimum of negated terms.
+terms. Each has an estimate and a standard error, which is 0 for a known term. `tails` are
+draws of how far an estimate falls *below* its term, in standard errors: [..., num_terms,
+num_draws]. The corrected minimum is the least of estimate + kappa * standard error, kappa
+a quantile of the greatest tail, so that it falls below the least term with no more than
+the probability asked for. A maximum is the minimum of negated terms.
 """
 
 import math
@@ -16,17 +16,41 @@ import numpy as np
 Array = Any  # NumPy or JAX
 
 
+class TooFewDrawsError(ValueError):
+    """There are fewer draws than a quantile or a standard error needs.
+
+    Attributes:
+      num_draws: how many there are.
+      needed: how many it takes.
+      purpose: what for.
+    """
+
+    def __init__(self, num_draws: int, needed: int, purpose: str):
+        """Keeps the numbers, so that callers need not read the message."""
+        super().__init__(num_draws, needed, purpose)
+        self.num_draws = num_draws
+        self.needed = needed
+        self.purpose = purpose
+
+    def __str__(self) -> str:
+        """Says how many to give."""
+        return (
+            f"{self.num_draws} draws are too few for {self.purpose}; give {self.needed} "
+            "or more (ten times as many keep its noise small)."
+        )
+
+
 class Side(NamedTuple):
     """One side of a bound, as a minimum over terms.
 
     Attributes:
-      centre: [..., num_terms] estimates.
-      spread: [..., num_terms] standard errors; 0 for a known term.
+      center: [..., num_terms] estimates.
+      standard_error: [..., num_terms]; 0 for a known term.
       tails: [..., num_terms, num_draws]; 0 for a known term.
     """
 
-    centre: Array
-    spread: Array
+    center: Array
+    standard_error: Array
     tails: Array
 
 
@@ -45,35 +69,35 @@ class Corrected(NamedTuple):
     term: Array
 
 
-def make_side(draws: Array, centre: Array | None = None) -> Side:
-    """Standardises draws [..., num_terms, num_draws] by their own mean and spread.
+def make_side(draws: Array, center: Array | None = None) -> Side:
+    """Standardizes draws [..., num_terms, num_draws] by their own mean and deviation.
 
     Args:
       draws: of each term of a minimum.
-      centre: [..., num_terms] estimates to correct; the draws' mean if None.
+      center: [..., num_terms] estimates to correct; the draws' mean if None.
     """
     xp = draws.__array_namespace__()
     shifted = draws - draws[..., :1]  # a constant becomes exactly 0
     mean = xp.mean(shifted, axis=-1, keepdims=True)
     deviation = shifted - mean
     num_draws = draws.shape[-1]
-    spread = xp.sqrt(xp.sum(deviation * deviation, axis=-1) / (num_draws - 1))
-    if centre is None:
-        centre = (draws[..., :1] + mean)[..., 0]
-    return Side(centre, spread, _divide(-deviation, spread[..., None]))
+    error = xp.sqrt(xp.sum(deviation * deviation, axis=-1) / (num_draws - 1))
+    if center is None:
+        center = (draws[..., :1] + mean)[..., 0]
+    return Side(center, error, _divide(-deviation, error[..., None]))
 
 
-def _divide(values: Array, spread: Array) -> Array:
-    """Divides where the spread is positive; 0 elsewhere, and no NaN in gradients."""
-    xp = spread.__array_namespace__()
-    positive = spread > 0
-    return xp.where(positive, values / xp.where(positive, spread, 1), 0)
+def _divide(values: Array, error: Array) -> Array:
+    """Divides where the error is positive; 0 elsewhere, and no NaN in gradients."""
+    xp = error.__array_namespace__()
+    positive = error > 0
+    return xp.where(positive, values / xp.where(positive, error, 1), 0)
 
 
 def sorted_maxima(side: Side, active: Array | None = None) -> Maxima:
     """Sorts the draws of the greatest tail over the active terms that are not known."""
-    xp = side.spread.__array_namespace__()
-    use = side.spread > 0
+    xp = side.standard_error.__array_namespace__()
+    use = side.standard_error > 0
     if active is not None:
         use = use & active
     if not side.tails.shape[-2]:  # a side without terms
@@ -110,55 +134,54 @@ def order_statistic(num_draws: int, probability: float) -> int:
     """Returns the zero-based place of a quantile among sorted draws.
 
     Raises:
-      ValueError: if there are too few draws to have one.
+      TooFewDrawsError: if there are too few draws to have one.
     """
     place = math.ceil((num_draws + 1) * probability - 1e-9)
     if place > num_draws:
         needed = math.ceil(probability / (1 - probability) - 1e-9)
-        raise ValueError(
-            f"{num_draws} draws are too few for the {probability:.6g} quantile; give "
-            f"{needed} or more (ten times as many keep its noise small)."
-        )
+        raise TooFewDrawsError(num_draws, needed, f"the {probability:.6g} quantile")
     return max(place, 1) - 1
 
 
 def corrected_minimum(side: Side, maxima: Maxima, probability: Any) -> Corrected:
-    """Computes min over terms of centre + kappa * spread, over all terms."""
-    xp = side.centre.__array_namespace__()
+    """Computes min over terms of center + kappa * standard error, over all terms."""
+    xp = side.center.__array_namespace__()
     kappa = critical_value(maxima, probability)
-    if not side.centre.shape[-1]:
-        nothing = xp.full(side.centre.shape[:-1], xp.inf, dtype=side.centre.dtype)
+    if not side.center.shape[-1]:
+        nothing = xp.full(side.center.shape[:-1], xp.inf, dtype=side.center.dtype)
         return Corrected(nothing, kappa, xp.full(nothing.shape, -1))
-    values = side.centre + kappa[..., None] * side.spread
+    values = side.center + kappa[..., None] * side.standard_error
     return Corrected(xp.min(values, axis=-1), kappa, xp.argmin(values, axis=-1))
 
 
-def selection_probability(num_rows: float) -> float:
+def selection_probability(sample_size: float) -> float:
     """Returns CLR's gamma_n = 1 - 0.1 / log n."""
-    return 1 - 0.1 / math.log(num_rows)
+    return 1 - 0.1 / math.log(sample_size)
 
 
-def select_terms(side: Side, num_rows: float, limit: float = np.inf) -> Array:
+def select_terms(side: Side, sample_size: float, limit: float = np.inf) -> Array:
     """Finds the terms that may attain the minimum: adaptive inequality selection.
 
-    A term is kept if centre <= min(centre + k * spread) + 2 k * spread, k the critical
+    A term is kept if center <= min(center + k * error) + 2 k * error, k the critical
     value of all terms at probability gamma_n, which tends to 1 with the sample size.
 
     Args:
       side: all terms.
-      num_rows: the sample size n.
+      sample_size: the sample size n.
       limit: a known term, such as the ceiling.
 
     Returns:
       [..., num_terms] booleans; at least one term, or the limit, is kept.
     """
-    gamma = selection_probability(num_rows)
+    gamma = selection_probability(sample_size)
     least, kappa, _ = corrected_minimum(side, sorted_maxima(side), gamma)
-    xp = side.centre.__array_namespace__()
+    xp = side.center.__array_namespace__()
     least = xp.minimum(least, limit)
-    return may_attain(side.centre, side.spread, least[..., None], kappa[..., None])
+    return may_attain(
+        side.center, side.standard_error, least[..., None], kappa[..., None]
+    )
 
 
-def may_attain(centre: Array, spread: Array, least: Array, kappa: Array) -> Array:
+def may_attain(center: Array, error: Array, least: Array, kappa: Array) -> Array:
     """Whether a term is near enough to the corrected minimum to attain it."""
-    return centre <= least + 2 * kappa * spread
+    return center <= least + 2 * kappa * error

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pns_bounds as pb
 
-from pns_infer._critical import Side, make_side
-from pns_infer._estimands import Estimand
+from pns_infer._critical import Side, TooFewDrawsError, make_side
 
 Array = Any  # NumPy or JAX
 Draws = pb.Atoms | pb.BoundTerms
@@ -37,17 +36,17 @@ def check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}.")
 
 
-def check_num_rows(num_rows: float) -> None:
+def check_sample_size(sample_size: float) -> None:
     """Raises unless log n is safely positive."""
-    if not 2 <= num_rows < np.inf:
-        raise ValueError(f"num_rows must be at least 2, got {num_rows}.")
+    if not 2 <= sample_size < np.inf:
+        raise ValueError(f"sample_size must be at least 2, got {sample_size}.")
 
 
 def term_blocks(
     draws: Draws | Iterable[Draws],
-    estimand: Estimand,
+    estimand: pb.Estimand,
     points_per_chunk: int,
-    centre: Draws | None = None,
+    center: Draws | None = None,
 ) -> Iterator[tuple[Side, Side]]:
     """Cuts draws into blocks of points, each as a pair of sides (lower negated).
 
@@ -56,17 +55,17 @@ def term_blocks(
         block of points after another.
       estimand: gives the terms of atoms.
       points_per_chunk: how many points to hold as terms at a time.
-      centre: Atoms or BoundTerms [num_points]; only for draws that are no iterable.
+      center: Atoms or BoundTerms [num_points]; only for draws that are no iterable.
     """
     if points_per_chunk < 1:
         raise ValueError(
             f"points_per_chunk must be at least 1, got {points_per_chunk}."
         )
     if isinstance(draws, (pb.Atoms, pb.BoundTerms)):
-        blocks: Iterable = _cut(draws, centre, points_per_chunk)
+        blocks: Iterable = _cut(draws, center, points_per_chunk)
     else:
-        if centre is not None:
-            raise ValueError("centre needs draws in one piece, not an iterable.")
+        if center is not None:
+            raise ValueError("center needs draws in one piece, not an iterable.")
         blocks = itertools.chain.from_iterable(
             _cut(_checked_draws(block), None, points_per_chunk) for block in draws
         )
@@ -78,18 +77,18 @@ def term_blocks(
         raise ValueError("there are no draws: the iterable of blocks is empty.")
 
 
-def _cut(draws, centre, size):
+def _cut(draws, center, size):
     draws = _checked_draws(draws)
     num_points = draws[0].shape[1]
-    if centre is not None:
-        centre = _checked_centre(draws, centre)
+    if center is not None:
+        center = _checked_center(draws, center)
     if is_traced(*draws):
         size = max(num_points, 1)
     for start in range(0, max(num_points, 1), size):
         part = slice(start, start + size)
         middle = None
-        if centre is not None:
-            middle = type(centre)(*(leaf[part] for leaf in centre))
+        if center is not None:
+            middle = type(center)(*(leaf[part] for leaf in center))
         yield type(draws)(*(leaf[:, part] for leaf in draws)), middle
 
 
@@ -116,30 +115,32 @@ def _checked_draws(draws: Draws) -> Draws:
             f"points, got {list(leading[0])} and {list(leading[1])}."
         )
     if leading[0][0] < 2:
-        raise ValueError(f"a spread needs 2 draws or more, got {leading[0][0]}.")
+        raise TooFewDrawsError(leading[0][0], 2, "a standard error")
     return type(draws)(*leaves)
 
 
-def _checked_centre(draws: Draws, centre: Draws) -> Draws:
-    if type(centre) is not type(draws):
+def _checked_center(draws: Draws, center: Draws) -> Draws:
+    if type(center) is not type(draws):
         raise TypeError(
-            f"centre must be {type(draws).__name__} as the draws are, got "
-            f"{type(centre).__name__}."
+            f"center must be {type(draws).__name__} as the draws are, got "
+            f"{type(center).__name__}."
         )
-    for name, leaf, other in zip(draws._fields, centre, draws, strict=True):
+    for name, leaf, other in zip(draws._fields, center, draws, strict=True):
         if np.shape(leaf) != other.shape[1:]:
             raise ValueError(
-                f"{name} of centre must have shape {list(other.shape[1:])}, as one "
+                f"{name} of center must have shape {list(other.shape[1:])}, as one "
                 f"draw, got {list(np.shape(leaf))}."
             )
-    return type(centre)(
-        *(leaf if hasattr(leaf, "shape") else np.asarray(leaf) for leaf in centre)
+    return type(center)(
+        *(leaf if hasattr(leaf, "shape") else np.asarray(leaf) for leaf in center)
     )
 
 
-def _sides(draws: Draws, centre: Draws | None, estimand: Estimand) -> tuple[Side, Side]:
+def _sides(
+    draws: Draws, center: Draws | None, estimand: pb.Estimand
+) -> tuple[Side, Side]:
     terms = estimand.terms(draws) if isinstance(draws, pb.Atoms) else draws
-    middle = estimand.terms(centre) if isinstance(centre, pb.Atoms) else centre
+    middle = estimand.terms(center) if isinstance(center, pb.Atoms) else center
     sides = []
     for sign, values, at in (
         (-1, terms.lower, None if middle is None else middle.lower),
@@ -155,7 +156,7 @@ def _sides(draws: Draws, centre: Draws | None, estimand: Estimand) -> tuple[Side
                 f"that are not, the first at place {bad[0]}."
             )
         if at is not None and not is_traced(at) and not np.all(np.isfinite(at)):
-            raise ValueError("centre must be finite.")
+            raise ValueError("center must be finite.")
         values = xp.moveaxis(sign * values, 0, -1)  # [points, terms, draws]
         if xp is np:
             values = np.ascontiguousarray(values)

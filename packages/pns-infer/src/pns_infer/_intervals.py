@@ -17,15 +17,14 @@ from pns_infer._critical import (
     selection_probability,
     sorted_maxima,
 )
-from pns_infer._estimands import PNS, Estimand
 from pns_infer._inputs import (
     Draws,
     Selection,
     Target,
     Which,
     check_alpha,
-    check_num_rows,
     check_option,
+    check_sample_size,
     is_traced,
     term_blocks,
 )
@@ -39,25 +38,25 @@ class CorrectedIntervals(NamedTuple):
     Attributes:
       lower: lower end; the floor for side='upper'.
       upper: upper end; the ceiling for side='lower'.
-      estimate_lower: half-median-unbiased estimate of the lower bound: it lies above the
+      bound_lower: half-median-unbiased estimate of the lower bound: it lies above the
         bound with probability at most one half, asymptotically.
-      estimate_upper: the same for the upper bound, which it lies below.
+      bound_upper: the same for the upper bound, which it lies below.
       kappa_lower: critical value; 0 where nothing needed correction.
       kappa_upper: critical value.
-      term_lower: which lower term attains the end; -1 for the floor.
-      term_upper: which upper term does; -1 for the ceiling.
+      binding_lower: which lower term attains the end; -1 for the floor.
+      binding_upper: which upper term does; -1 for the ceiling.
       is_empty: whether lower > upper: no value agrees with the terms. The ends are as
         computed, never swapped.
     """
 
     lower: Array
     upper: Array
-    estimate_lower: Array
-    estimate_upper: Array
+    bound_lower: Array
+    bound_upper: Array
     kappa_lower: Array
     kappa_upper: Array
-    term_lower: Array
-    term_upper: Array
+    binding_lower: Array
+    binding_upper: Array
     is_empty: Array
 
 
@@ -65,12 +64,12 @@ def intervals_from_draws(
     draws: Draws | Iterable[Draws],
     alpha: float = 0.05,
     *,
-    num_rows: float | None = None,
-    estimand: Estimand = PNS,
+    sample_size: float | None = None,
+    estimand: pb.Estimand = pb.PNS,
     target: Target = "set",
     side: Which = "both",
     selection: Selection = "adaptive",
-    centre: Draws | None = None,
+    center: Draws | None = None,
     points_per_chunk: int = 256,
 ) -> CorrectedIntervals:
     """Turns draws of an estimator into precision-corrected intervals.
@@ -94,14 +93,14 @@ def intervals_from_draws(
         num_terms]; or an iterable of those, one block of points after another, for
         draws that do not fit into memory. A term that does not vary is known.
       alpha: the probability of missing.
-      num_rows: sample size behind the estimates, both tables together; for
+      sample_size: sample size behind the estimates, both tables together; for
         selection='adaptive' and target='parameter', whose tuning depends on log n.
       estimand: PNS, HARM, PN, PS or one of your own; for BoundTerms it only gives floor
         and ceiling.
       target: 'set' or 'parameter'.
       side: 'both', 'lower' or 'upper'.
       selection: 'adaptive' or 'none'.
-      centre: estimates [num_points] to correct, of the type of the draws; the draws'
+      center: estimates [num_points] to correct, of the type of the draws; the draws'
         mean if None.
       points_per_chunk: points held as terms at a time; memory beside the draws is about
         100 bytes per draw and point of a chunk.
@@ -110,16 +109,16 @@ def intervals_from_draws(
     check_option("target", target, ("set", "parameter"))
     check_option("side", side, ("both", "lower", "upper"))
     check_option("selection", selection, ("adaptive", "none"))
-    if (selection == "adaptive" or target == "parameter") and num_rows is None:
+    if (selection == "adaptive" or target == "parameter") and sample_size is None:
         raise ValueError(
-            "selection='adaptive' and target='parameter' need num_rows, the number of "
+            "selection='adaptive' and target='parameter' need sample_size, the number of "
             "rows behind the estimates; or ask for selection='none', target='set'."
         )
-    if num_rows is not None:
-        check_num_rows(num_rows)
+    if sample_size is not None:
+        check_sample_size(sample_size)
     parts = [
-        _correct(lower, upper, alpha, num_rows, estimand, target, side, selection)
-        for lower, upper in term_blocks(draws, estimand, points_per_chunk, centre)
+        _correct(lower, upper, alpha, sample_size, estimand, target, side, selection)
+        for lower, upper in term_blocks(draws, estimand, points_per_chunk, center)
     ]
     return _join(parts)
 
@@ -179,7 +178,7 @@ def intervals_from_estimates(
             middle.lower + noise[..., : lower.shape[1]],
             middle.upper + noise[..., lower.shape[1] :],
         )
-        parts.append(intervals_from_draws(drawn, alpha, centre=middle, **options))
+        parts.append(intervals_from_draws(drawn, alpha, center=middle, **options))
     return _join(parts)
 
 
@@ -210,8 +209,8 @@ def _correct(
     lower: Side,
     upper: Side,
     alpha: float,
-    num_rows: float | None,
-    estimand: Estimand,
+    sample_size: float | None,
+    estimand: pb.Estimand,
     target: Target,
     side: Which,
     selection: Selection,
@@ -225,9 +224,9 @@ def _correct(
     for terms, limit in zip((lower, upper), limits, strict=True):
         active = None
         if selection == "adaptive":
-            assert num_rows is not None
-            order_statistic(num_draws, selection_probability(num_rows))
-            active = select_terms(terms, num_rows, limit)
+            assert sample_size is not None
+            order_statistic(num_draws, selection_probability(sample_size))
+            active = select_terms(terms, sample_size, limit)
         maxima.append(sorted_maxima(terms, active))
 
     def ends(probability: Any) -> list[Corrected]:
@@ -239,25 +238,28 @@ def _correct(
     estimates = ends(0.5)
     probability: Any = 1 - share
     if target == "parameter" and side == "both":
-        assert num_rows is not None
-        probability = _parameter_probability(ends, estimates, alpha, num_rows)
+        assert sample_size is not None
+        probability = _parameter_probability(ends, estimates, alpha, sample_size)
     negated, top = ends(probability)
     xp = top.value.__array_namespace__()
     low, high = -negated.value, top.value
-    term_lower, term_upper = negated.term, top.term
+    binding_lower, binding_upper = negated.term, top.term
     if side == "lower":
-        high, term_upper = xp.full_like(high, estimand.ceiling), term_upper * 0 - 1
+        high, binding_upper = (
+            xp.full_like(high, estimand.ceiling),
+            binding_upper * 0 - 1,
+        )
     if side == "upper":
-        low, term_lower = xp.full_like(low, estimand.floor), term_lower * 0 - 1
+        low, binding_lower = xp.full_like(low, estimand.floor), binding_lower * 0 - 1
     return CorrectedIntervals(
         lower=low,
         upper=high,
-        estimate_lower=-estimates[0].value,
-        estimate_upper=estimates[1].value,
+        bound_lower=-estimates[0].value,
+        bound_upper=estimates[1].value,
         kappa_lower=negated.kappa,
         kappa_upper=top.kappa,
-        term_lower=term_lower,
-        term_upper=term_upper,
+        binding_lower=binding_lower,
+        binding_upper=binding_upper,
         is_empty=low > high,
     )
 
@@ -271,7 +273,7 @@ def _limited(end: Corrected, limit: float) -> Corrected:
     )
 
 
-def _parameter_probability(ends, estimates, alpha: float, num_rows: float) -> Array:
+def _parameter_probability(ends, estimates, alpha: float, sample_size: float) -> Array:
     """Computes 1 - alpha Phi(tau D), as CLR do for the parameter itself.
 
     D is the estimated width of the identified set, and 1 / tau = log n times the
@@ -284,7 +286,7 @@ def _parameter_probability(ends, estimates, alpha: float, num_rows: float) -> Ar
     quartiles = [
         high.value - low.value for low, high in zip(ends(0.25), ends(0.75), strict=True)
     ]
-    noise = xp.maximum(quartiles[0], quartiles[1]) * np.log(num_rows)
+    noise = xp.maximum(quartiles[0], quartiles[1]) * np.log(sample_size)
     positive = noise > 0
     ratio = xp.where(positive, width / xp.where(positive, noise, 1), xp.inf)
     cdf = jax.scipy.stats.norm.cdf if is_traced(ratio) else special.ndtr

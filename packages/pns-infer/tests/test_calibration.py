@@ -1,4 +1,4 @@
-"""Spread calibration: it finds the factor by which draws were shrunk."""
+"""Calibration of draws: it finds the factor by which draws were shrunk."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from test_intervals import draw_atoms
 
 
 def test_scaling_acts_on_logits_and_keeps_laws_compatible():
-    draws = draw_atoms(300, 5, spread=1.0)
+    draws = draw_atoms(300, 5, noise=1.0)
     same = pi.scale_draws(draws, 1.0)
     np.testing.assert_allclose(same.joint, draws.joint, atol=1e-12)
     np.testing.assert_allclose(same.mu, draws.mu, atol=1e-9)
@@ -39,16 +39,16 @@ def test_the_boundary_is_moved_inside_and_contradictions_are_told():
     scaled = pi.scale_draws(pb.Atoms(joint, mu), 2.0)
     assert np.all(np.isfinite(scaled.mu)) and np.all(pb.is_compatible(scaled))
     even = np.full((4, 3, 2, 2), 0.25)
-    with pytest.raises(ValueError, match="violates a constraint by 0.15"):
+    with pytest.raises(ValueError, match="can be inverted only where"):
         pi.scale_draws(pb.Atoms(even, mu * 0 + 0.1), 1.0)
 
 
 def simulate(shrink, num_cells=400, people=60, groups=False, seed=0):
-    """Draws whose spread about the truth is right, then shrunk about their mean."""
+    """Draws whose deviations about the truth are right, then shrunk about their mean."""
     rng = np.random.default_rng(seed)
     raw = rng.standard_normal((num_cells, 6))
-    centre = raw + 0.4 * rng.standard_normal((num_cells, 6))  # estimate = truth + error
-    moved = centre + 0.4 * shrink * rng.standard_normal((300, num_cells, 6))
+    center = raw + 0.4 * rng.standard_normal((num_cells, 6))  # estimate = truth + error
+    moved = center + 0.4 * shrink * rng.standard_normal((300, num_cells, 6))
 
     def atoms(raw):
         cells = np.exp(raw[..., :4])
@@ -79,20 +79,22 @@ def simulate(shrink, num_cells=400, people=60, groups=False, seed=0):
 @pytest.mark.parametrize("shrink", [0.5, 1.0, 2.0])
 def test_the_scale_that_was_lost_is_found(shrink):
     """400 independent cells: the profile is sharp to about ten per cent."""
-    made = pi.calibrate_spread(*simulate(shrink)[:3])
-    np.testing.assert_allclose(made.scale * shrink, 1, atol=0.25)
-    assert made.interval[0] <= made.scale <= made.interval[1]
+    made = pi.calibrate_draws(*simulate(shrink)[:3])
+    np.testing.assert_allclose(made.draw_scale * shrink, 1, atol=0.25)
+    assert made.interval[0] <= made.draw_scale <= made.interval[1]
     assert 1.02 < made.interval[1] / made.interval[0] < 1.5
-    assert made.log_likelihood.shape == made.scales.shape
+    assert made.log_likelihood.shape == made.draw_scales.shape
     best = np.argmax(made.log_likelihood)
-    np.testing.assert_allclose(np.log(made.scale / made.scales[best]), 0, atol=0.15)
+    np.testing.assert_allclose(
+        np.log(made.draw_scale / made.draw_scales[best]), 0, atol=0.15
+    )
 
 
 def test_both_tables_are_judged():
     draws, observational, experimental, _ = simulate(1.0, num_cells=40)
-    both = pi.calibrate_spread(draws, observational, experimental)
+    both = pi.calibrate_draws(draws, observational, experimental)
     for part in ((observational, 0 * experimental), (0 * observational, experimental)):
-        alone = pi.calibrate_spread(draws, *part)
+        alone = pi.calibrate_draws(draws, *part)
         assert not np.allclose(alone.log_likelihood, both.log_likelihood)
 
 
@@ -102,31 +104,31 @@ def test_rows_of_single_people_are_judged_by_group():
     draws, observational, experimental, rows = simulate(
         0.5, num_cells=150, people=20, groups=True
     )
-    joint = pi.calibrate_spread(draws, observational, experimental, groups=rows)
-    np.testing.assert_allclose(joint.scale, 2, rtol=0.4)
+    joint = pi.calibrate_draws(draws, observational, experimental, groups=rows)
+    np.testing.assert_allclose(joint.draw_scale, 2, rtol=0.4)
 
 
-def test_neighbourhoods_are_near_and_of_the_size_asked_for():
+def test_neighborhoods_are_near_and_of_the_size_asked_for():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((1000, 2)) * [5.0, 1.0]
-    labels = pi.neighbourhoods(z, 50)
+    labels = pi.neighborhoods(z, 50)
     sizes = np.bincount(labels)
     assert sizes.min() >= 50 and sizes.max() < 100 and sizes.sum() == 1000
     within = np.mean([z[labels == g].var(axis=0) for g in range(len(sizes))], axis=0)
     assert within[0] < 0.1 * z[:, 0].var() and within[1] < 0.7 * z[:, 1].var()
-    assert pi.neighbourhoods(z, 2000).max() == 0
+    assert pi.neighborhoods(z, 2000).max() == 0
     with pytest.raises(ValueError, match="size be at least 1"):
-        pi.neighbourhoods(z, 0)
+        pi.neighborhoods(z, 0)
 
 
 def test_held_out_people_that_do_not_fit_are_told():
     draws = draw_atoms(20, 3)
     cells = np.ones((3, 2, 2))
     with pytest.raises(ValueError, match=r"experimental must be counts of shape \[3"):
-        pi.calibrate_spread(draws, cells, cells[:2])
-    with pytest.raises(ValueError, match="no held-out people"):
-        pi.calibrate_spread(draws, 0 * cells, 0 * cells)
+        pi.calibrate_draws(draws, cells, cells[:2])
+    with pytest.raises(ValueError, match="no held-out units"):
+        pi.calibrate_draws(draws, 0 * cells, 0 * cells)
     with pytest.raises(ValueError, match="three or more positive ascending"):
-        pi.calibrate_spread(draws, cells, cells, scales=[2.0, 1.0, 0.5])
+        pi.calibrate_draws(draws, cells, cells, draw_scales=[2.0, 1.0, 0.5])
     with pytest.raises(ValueError, match="groups must have shape"):
-        pi.calibrate_spread(draws, cells, cells, groups=[0])
+        pi.calibrate_draws(draws, cells, cells, groups=[0])

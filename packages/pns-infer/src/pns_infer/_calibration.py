@@ -1,0 +1,227 @@
+"""Calibration of draws: one factor on their deviations, chosen on held-out units.
+
+Draws of a network may be too much alike, or too different. If their deviations are right,
+then averaged over the draws the *joint* probability of what happened to a group of similar
+units is as great as can be: too small a scale is punished where the group shares an error,
+too large a scale for the room it wastes. No oracle is needed.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from scipy import special
+
+_DRAW_SCALES = np.geomspace(1 / 8, 8, 25)
+_MAX_GROUPS, _GROUP_SIZE, _MAX_ROWS = 1000, 8, 8000
+
+
+class DrawCalibration(NamedTuple):
+    """Result of `calibrate_draws`.
+
+    Attributes:
+      draw_scale: the factor with the greatest joint likelihood.
+      interval: factors whose log-likelihood lies within 1.92 of it, a 95% interval if
+        groups are independent; read from the profile.
+      draw_scales: [num_scales] the factors that were tried.
+      log_likelihood: [num_scales] of the held-out units, summed over groups: the
+        profile.
+    """
+
+    draw_scale: float
+    interval: tuple[float, float]
+    draw_scales: np.ndarray
+    log_likelihood: np.ndarray
+
+
+def scale_draws(draws: pb.Atoms, draw_scale: float) -> pb.Atoms:
+    """Scales draws [num_draws, ...] about their mean, on the logit scale.
+
+    Works on the logits of the joint law and of the position of mu between its limits, so
+    every scaled draw is again a compatible law.
+
+    Args:
+      draws: compatible atoms.
+      draw_scale: 1 changes nothing; 0 makes all draws equal.
+    """
+    joint, mu = draws
+    xp = mu.__array_namespace__()
+    tiny = float(np.finfo(mu.dtype).tiny)  # what underflowed is moved just inside
+    logits = xp.log(xp.maximum(joint, tiny))
+    delta = pb.anchor_inverse(draws, boundary="inside")
+    logits, delta = (_about_mean(values, draw_scale) for values in (logits, delta))
+    weights = xp.exp(logits - xp.max(logits, axis=(-2, -1), keepdims=True))
+    joint = weights / xp.sum(weights, axis=(-2, -1), keepdims=True)
+    return pb.Atoms(joint, pb.anchor(joint, delta))
+
+
+def _about_mean(values: Any, draw_scale: float) -> Any:
+    xp = values.__array_namespace__()
+    mean = xp.mean(values, axis=0, keepdims=True)
+    return mean + draw_scale * (values - mean)
+
+
+def calibrate_draws(
+    draws: pb.Atoms,
+    observational: Any,
+    experimental: Any,
+    groups: Any = None,
+    draw_scales: Any = _DRAW_SCALES,
+) -> DrawCalibration:
+    """Chooses the scale of draws by the joint likelihood of held-out units.
+
+    Args:
+      draws: [num_draws, num_points] at the held-out points.
+      observational: [num_points, 2, 2] counts, `[..., x, y]`, of held-out units.
+      experimental: [num_points, 2, 2] counts, `[..., arm, y]`.
+      groups: [num_points] labels of points whose units are judged jointly; every point
+        by itself if None, which serves discrete covariates. For continuous ones take
+        `neighborhoods(z, size)`; `choose_calibration_rows` decides for you.
+      draw_scales: positive factors to try, ascending.
+
+    Returns:
+      The best factor, between those tried by a parabola in log scale; and the profile.
+    """
+    scales = np.asarray(draw_scales, float)
+    if scales.ndim != 1 or len(scales) < 3 or not np.all(np.diff(scales) > 0):
+        raise ValueError(
+            "draw_scales must be three or more positive ascending numbers."
+        )
+    if scales[0] <= 0:
+        raise ValueError(f"draw_scales must be positive, got {scales[0]}.")
+    draws = pb.Atoms(*(np.asarray(part, np.float64) for part in draws))
+    num_points = draws.mu.shape[1]
+    cells = [
+        _checked_counts(name, part, num_points)
+        for name, part in (
+            ("observational", observational),
+            ("experimental", experimental),
+        )
+    ]
+    if not sum(part.sum() for part in cells) > 0:
+        raise ValueError("there are no held-out units to calibrate the draws by.")
+    groups = np.arange(num_points) if groups is None else np.asarray(groups)
+    if groups.shape != (num_points,):
+        raise ValueError(f"groups must have shape [{num_points}], got {groups.shape}.")
+    _, groups = np.unique(groups, return_inverse=True)
+    profile = np.array([_joint_log_likelihood(draws, cells, groups, s) for s in scales])
+    best = int(np.argmax(profile))
+    return DrawCalibration(
+        draw_scale=_vertex(np.log(scales), profile, best),
+        interval=_interval(np.log(scales), profile, best),
+        draw_scales=scales,
+        log_likelihood=profile,
+    )
+
+
+def _checked_counts(name: str, counts: Any, num_points: int) -> np.ndarray:
+    counts = np.asarray(counts, float)
+    if counts.shape != (num_points, 2, 2) or not np.all(counts >= 0):
+        raise ValueError(
+            f"{name} must be counts of shape {[num_points, 2, 2]}, one table per point "
+            f"of the draws, got {list(counts.shape)}."
+        )
+    return counts
+
+
+def _joint_log_likelihood(
+    draws: pb.Atoms, cells: list[np.ndarray], groups: np.ndarray, draw_scale: float
+) -> float:
+    """Sums over groups the log of the mean over draws of the joint likelihood."""
+    scaled = scale_draws(draws, draw_scale)
+    tiny = np.finfo(np.float64).tiny
+    outcome = np.stack([1 - scaled.mu, scaled.mu], axis=-1)
+    by_point = np.zeros(scaled.mu.shape[:2])
+    for part, p in zip(cells, (scaled.joint, outcome), strict=True):
+        by_point += np.einsum("nxy,dnxy->dn", part, np.log(np.maximum(p, tiny)))
+    by_group = np.stack([np.bincount(groups, weights=row) for row in by_point])
+    logs = special.logsumexp(by_group, axis=0) - np.log(len(by_group))
+    return float(logs.sum())
+
+
+def _vertex(x: np.ndarray, y: np.ndarray, best: int) -> float:
+    """Finds the top of the parabola through the best point and its neighbors."""
+    if best in (0, len(x) - 1):
+        return float(np.exp(x[best]))
+    a, b, _ = np.polyfit(x[best - 1 : best + 2] - x[best], y[best - 1 : best + 2], 2)
+    return float(np.exp(x[best] - b / (2 * a))) if a < 0 else float(np.exp(x[best]))
+
+
+def _interval(x: np.ndarray, y: np.ndarray, best: int) -> tuple[float, float]:
+    """Finds where the profile falls 1.92 below its top, between the points."""
+    level = y[best] - 1.92
+    ends = []
+    for step, limit in ((-1, 0), (1, len(x) - 1)):
+        place = best
+        while place != limit and y[place + step] >= level:
+            place += step
+        end = x[place]
+        if place != limit:
+            fall = (y[place] - level) / (y[place] - y[place + step])
+            end = x[place] + fall * (x[place + step] - x[place])
+        ends.append(float(np.exp(end)))
+    return ends[0], ends[1]
+
+
+def choose_calibration_rows(
+    z: Any, observational: Any, experimental: Any, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Chooses a few thousand held-out rows to calibrate by, and their groups.
+
+    Where rows hold two units or more on average the covariates are discrete: every row
+    is judged by itself, and at most 8,000 are drawn. Otherwise nobody has a twin: rows
+    are grouped with their neighbors, and at most 1,000 groups are drawn.
+
+    Args:
+      z: [num_rows, num_covariates] on comparable scales, say standardized.
+      observational: [num_rows, 2, 2] counts.
+      experimental: [num_rows, 2, 2] counts.
+      seed: decides the draw.
+
+    Returns:
+      Places of the chosen rows, ascending, and their group labels; None if every row is
+      its own group.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.arange(len(z))
+    num_units = sum(float(np.sum(part)) for part in (observational, experimental))
+    if num_units < 2 * len(rows):
+        groups = neighborhoods(z, _GROUP_SIZE)
+        chosen = rng.permutation(groups.max() + 1)[:_MAX_GROUPS]
+        rows = np.flatnonzero(np.isin(groups, chosen))
+        return rows, groups[rows]
+    if len(rows) > _MAX_ROWS:
+        rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
+    return rows, None
+
+
+def neighborhoods(z: Any, size: int) -> np.ndarray:
+    """Cuts rows into groups of near neighbors, of `size` to 2 `size` rows each.
+
+    Rows are halved at the median of the column that varies most, again and again.
+
+    Args:
+      z: [num_rows, num_covariates] on comparable scales.
+      size: least number of rows in a group, unless there are fewer in all.
+
+    Returns:
+      [num_rows] labels from 0.
+    """
+    z = np.asarray(z, float)
+    if z.ndim != 2 or size < 1:
+        raise ValueError(
+            "z must have shape [num_rows, num_covariates] and size be at least 1, got "
+            f"{list(z.shape)} and {size}."
+        )
+    labels = np.zeros(len(z), int)
+    pending, number = [np.arange(len(z))], 0
+    while pending:
+        rows = pending.pop()
+        if len(rows) < 2 * size:
+            labels[rows] = number
+            number += 1
+            continue
+        column = np.argmax(np.var(z[rows], axis=0))
+        order = rows[np.argsort(z[rows, column], kind="stable")]
+        pending += [order[: len(rows) // 2], order[len(rows) // 2 :]]
+    return labels
