@@ -10,13 +10,18 @@ from pns_infer._band import (
     uniform_band,
 )
 from pns_infer._bootstrap import (
-    TWO_TABLES,
-    CellLayout,
-    MultiplierBootstrap,
+    BootstrapResult,
     NotConvergedWarning,
+    SolveStatus,
+    solve_bootstrap,
+)
+from pns_infer._bootstrap_draws import bootstrap_draws, linear_draws
+from pns_infer._bootstrap_problem import (
+    TWO_TABLES,
+    BootstrapProblem,
+    CellLayout,
+    SolveConfig,
     TwoStage,
-    linear_draws,
-    per_point_draws,
 )
 from pns_infer._calibration import (
     DrawCalibration,
@@ -40,24 +45,29 @@ from pns_infer._metrics import (
     summarize_scores,
     summarize_values,
 )
+from pns_infer._per_point import per_point_draws
 
 __all__ = [
     "TWO_TABLES",
     "AverageInterval",
     "Band",
+    "BootstrapProblem",
+    "BootstrapResult",
     "CellLayout",
     "CompatibilityTest",
     "CorrectedIntervals",
     "DrawCalibration",
     "HeterogeneityTest",
-    "MultiplierBootstrap",
     "NotConvergedWarning",
     "Scores",
+    "SolveConfig",
+    "SolveStatus",
     "Summary",
     "ThresholdSet",
     "TooFewDrawsError",
     "TwoStage",
     "average_interval",
+    "bootstrap_draws",
     "calibrate_draws",
     "choose_calibration_rows",
     "compatibility_test",
@@ -70,6 +80,7 @@ __all__ = [
     "per_point_draws",
     "scale_draws",
     "score_intervals",
+    "solve_bootstrap",
     "summarize_scores",
     "summarize_values",
     "term_covariance",

@@ -1,0 +1,67 @@
+"""The paper's algorithm, which solves anew for every point: a slow reference."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+from pns_infer._bootstrap import BootstrapResult
+from pns_infer._bootstrap_draws import Points, split_inputs
+from pns_infer._bootstrap_problem import ModelFunction
+from pns_infer._cells import multipliers
+from pns_infer._curvature import influence
+from pns_infer._solve import make_solver
+
+
+def per_point_draws(
+    result: BootstrapResult, z: Points, function: ModelFunction | None = None
+) -> Float[np.ndarray, "num_draws num_points ..."]:
+    """Computes the draws of a bootstrap again, point by point, without its shifts.
+
+    For every number at every point one solve gives the influence of each column of each
+    cell, and each draw sums multiplied influences.
+
+    Args:
+      result: supplies the problem, the data and the key of the multipliers.
+      z: points.
+      function: as for `bootstrap_draws`, with one array as its result.
+
+    Returns:
+      What `BootstrapResult.draws` returns.
+    """
+    problem, cells = result.problem, result.cells
+    function = problem.function if function is None else function
+    params, inputs = split_inputs(problem, result.params, jnp.asarray(z))
+    solve = make_solver(problem, result.config, params, cells, transpose=True)
+    points = []
+    for i in range(len(inputs)):
+        value, gradients = _value_and_gradients(function, params, inputs[i : i + 1])
+        solution, _ = solve(gradients)
+        influences = jnp.stack(
+            [influence(problem, params, cells, direction) for direction in solution]
+        ).reshape(len(gradients), -1)
+        moved = np.stack(
+            [
+                np.asarray(influences @ multipliers(result.key, cells, draw).ravel())
+                for draw in range(result.num_draws)
+            ]
+        )
+        shape = (result.num_draws, *value.shape)
+        points.append(np.asarray(value)[None] - moved.reshape(shape))
+    return np.concatenate(points, axis=1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _value_and_gradients(
+    function: ModelFunction, params: PyTree, point: Float[Array, "1 width"]
+) -> tuple[Float[Array, "1 ..."], Float[Array, "numbers num_parameters"]]:
+    vector, unravel = ravel_pytree(params)
+
+    def at_point(v: jax.Array) -> jax.Array:
+        return function(unravel(v), point)
+
+    value = at_point(vector)
+    return value, jax.jacrev(at_point)(vector).reshape(-1, len(vector))

@@ -1,0 +1,100 @@
+"""Solves (J + damping) x = b for many right-hand sides, and says how well."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve, lu_factor, lu_solve
+from jax.scipy.sparse.linalg import cg, gmres
+from jaxtyping import Array, Float, PyTree
+
+from pns_infer._bootstrap_problem import BootstrapProblem, SolveConfig
+from pns_infer._cells import Cells
+from pns_infer._curvature import Equation, dense_matrix, make_equation, product
+
+Vectors = Float[Array, "d num_parameters"]
+Residuals = Float[Array, " d"]  # relative
+
+
+def make_solver(
+    problem: BootstrapProblem,
+    config: SolveConfig,
+    params: PyTree,
+    cells: Cells,
+    transpose: bool = False,
+) -> Callable[[Vectors], tuple[Vectors, Residuals]]:
+    """Prepares the solves: iterative for the full network, direct for the last layer.
+
+    Args:
+      problem: the estimator.
+      config: curvature, damping, and when to stop.
+      params: the estimate, of the bootstrapped function.
+      cells: the data.
+      transpose: whether to solve with the transpose of J.
+
+    Returns:
+      A function that maps right-hand sides to solutions and relative residuals.
+    """
+    if problem.scope == "full":
+        return lambda right: _solve_iteratively(
+            problem, config, transpose, params, cells, right
+        )
+    matrix = dense_matrix(problem, config, params, cells)
+    matrix = matrix.T if transpose else matrix
+    if config.curvature == "estimating_equation":
+        return functools.partial(_solve_directly, lu_solve, matrix, lu_factor(matrix))
+    factor = cho_factor((matrix + matrix.T) / 2)
+    if not bool(jnp.all(jnp.isfinite(factor[0]))):
+        raise ValueError(
+            f"the {config.curvature} of the last layer with damping "
+            f"{config.damping:g} is not positive definite; take more damping, "
+            "or curvature='ggn'."
+        )
+    return functools.partial(_solve_directly, cho_solve, matrix, factor)
+
+
+def _solve_directly(
+    solve: Callable[..., jax.Array],
+    matrix: Float[Array, "p p"],
+    factor: tuple,
+    right: Vectors,
+) -> tuple[Vectors, Residuals]:
+    solution = solve(factor, right.T).T
+    return solution, _relative(solution @ matrix.T - right, right)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _solve_iteratively(
+    problem: BootstrapProblem,
+    config: SolveConfig,
+    transpose: bool,
+    params: PyTree,
+    cells: Cells,
+    right: Vectors,
+) -> tuple[Vectors, Residuals]:
+    equation = make_equation(problem, params, cells)
+    apply = _make_operator(equation, config, transpose)
+    if config.curvature == "estimating_equation":
+        restart = min(20, config.max_iterations)
+        cycles = -(-config.max_iterations // restart)
+        solve = functools.partial(gmres, apply, restart=restart, maxiter=cycles)
+    else:
+        solve = functools.partial(cg, apply, maxiter=config.max_iterations)
+    solutions = jax.vmap(lambda b: solve(b, tol=config.tolerance)[0])(right)
+    return solutions, _relative(jax.vmap(apply)(solutions) - right, right)
+
+
+def _make_operator(
+    equation: Equation, config: SolveConfig, transpose: bool
+) -> Callable[[jax.Array], jax.Array]:
+    apply = functools.partial(product, equation, config)
+    if not transpose or config.curvature != "estimating_equation":
+        return apply  # the other curvatures are symmetric
+    transposed = jax.linear_transpose(apply, equation.vector)
+    return lambda direction: transposed(direction)[0]
+
+
+def _relative(gap: Vectors, right: Vectors) -> Residuals:
+    size = jnp.linalg.norm(right, axis=1)
+    return jnp.linalg.norm(gap, axis=1) / jnp.where(size > 0, size, 1)

@@ -1,0 +1,93 @@
+"""Products with J and sums of scores against dense matrices by their definitions."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bootstrap_examples import (
+    ANCHORED,
+    anchored_config,
+    anchored_data,
+    column_sizes,
+    dense_curvature,
+    dense_scores,
+    solve_anchored,
+)
+from pns_infer import _cells, _curvature
+
+CURVATURES = ["hessian", "ggn", "estimating_equation"]
+
+
+@pytest.mark.parametrize("curvature", CURVATURES)
+def test_products_are_those_of_the_dense_matrix(curvature):
+    result = solve_anchored()
+    config = anchored_config(curvature=curvature, damping=0.0)
+    matrix = _curvature.dense_matrix(
+        result.problem, config, result.params, result.cells
+    )
+    dense = dense_curvature(curvature)
+    np.testing.assert_allclose(matrix, dense, atol=2e-5)
+    asymmetry = np.abs(dense - dense.T).max()
+    assert (asymmetry > 1e-3) == (curvature == "estimating_equation")
+    damped = dataclasses.replace(config, damping=0.3)
+    damped = _curvature.dense_matrix(
+        result.problem, damped, result.params, result.cells
+    )
+    np.testing.assert_allclose(damped - matrix, 0.3 * np.eye(len(dense)), atol=1e-6)
+
+
+def test_the_sum_of_multiplied_scores_is_that_over_cells_and_columns():
+    result = solve_anchored()
+    params, z, counts = anchored_data()
+    scores = _curvature.multiplied_scores(
+        result.problem, params, result.cells, result.key, jnp.arange(2)
+    )
+    for draw in range(2):
+        normals = _cells.multipliers(result.key, result.cells, draw)[: len(z)]
+        weights = np.sqrt(counts) * normals / column_sizes()
+        expected = np.einsum("nc,ncp->p", weights, dense_scores())
+        np.testing.assert_allclose(scores[draw], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_influences_are_scores_along_a_direction():
+    result = solve_anchored()
+    params, z, counts = anchored_data()
+    direction = np.random.default_rng(0).standard_normal(dense_scores().shape[2])
+    found = _curvature.influence(
+        result.problem, params, result.cells, jnp.asarray(direction, jnp.float32)
+    )
+    expected = dense_scores() @ direction * np.sqrt(counts) / column_sizes()
+    found = found.reshape(-1, 8)
+    np.testing.assert_allclose(found[: len(z)], expected, rtol=1e-3, atol=1e-5)
+    assert not np.any(found[len(z) :])
+
+
+class ProductVariants(chex.TestCase):
+    @chex.variants(
+        with_jit=True, without_jit=True, with_device=True, without_device=True
+    )
+    def test_a_product_is_the_same_compiled_or_not(self):
+        params, *_ = anchored_data()
+        cells = solve_anchored().cells
+        config = anchored_config(damping=0.0)
+        direction = jnp.linspace(-1, 1, len(dense_curvature("ggn")))
+
+        def product(params, cells, direction):
+            equation = _curvature.make_equation(ANCHORED["full"], params, cells)
+            return _curvature.product(equation, config, direction)
+
+        found = self.variant(product)(params, cells, direction)
+        expected = dense_curvature("ggn") @ np.asarray(direction)
+        chex.assert_trees_all_close(np.asarray(found), expected, atol=1e-4)
+
+
+def test_parameters_come_in_the_order_of_ravel_pytree():
+    params, _, _ = anchored_data()
+    cells = solve_anchored().cells
+    equation = _curvature.make_equation(ANCHORED["full"], params, cells)
+    chex.assert_trees_all_equal(
+        equation.vector, jax.flatten_util.ravel_pytree(params)[0]
+    )
