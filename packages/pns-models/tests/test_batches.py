@@ -1,11 +1,21 @@
 """Batches: every row once in an epoch, and merging that changes no sum."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pns_models as pm
 import pytest
 from pns_models import _training
 from pns_models._batches import Batches
+
+
+def make_config(kind="anchored", backbone=None, **sizes):
+    """Makes a config of any kind; sizes that it does not have are left out."""
+    config_class = pm.NETWORKS[kind]
+    names = [field.name for field in dataclasses.fields(config_class)]
+    known = {name: size for name, size in sizes.items() if name in names}
+    return config_class(backbone or pm.Backbone(), **known)
 
 
 def make_rows(num_rows=500, num_kinds=16, seed=0):
@@ -65,7 +75,7 @@ def test_merging_leaves_training_what_it_was(kind, monkeypatch):
         y = (rng.random(size) < 0.2 + 0.3 * x * z[:, 0] + 0.2 * z[:, 1]).astype(int)
         tables.append((z, x, y))
     counts = pm.counts_from_tables(*tables, merge=False)
-    network = pm.NetworkConfig(kind, pm.Backbone(16, 2), index_dim=4)
+    network = make_config(kind, pm.Backbone(16, 2), index_dim=4)
     training = pm.TrainConfig(
         batch_size=512, max_steps=12, eval_every=6, patience=None, merge=False
     )

@@ -1,5 +1,7 @@
 """Plain functions say what the module says."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,17 @@ import pns_models as pm
 import pytest
 
 
+def make_config(kind="anchored", backbone=None, **sizes):
+    """Makes a config of any kind; sizes that it does not have are left out."""
+    config_class = pm.NETWORKS[kind]
+    names = [field.name for field in dataclasses.fields(config_class)]
+    known = {name: size for name, size in sizes.items() if name in names}
+    return config_class(backbone or pm.Backbone(), **known)
+
+
 def untrained(kind):
-    config = pm.NetworkConfig(kind, pm.Backbone(width=8, depth=1), num_members=2)
-    scale = pm.Standardiser(
+    config = make_config(kind, pm.Backbone(width=8, depth=1), num_members=2)
+    scale = pm.Standardizer(
         np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(3, bool)
     )
     return pm.FittedModel(config.make(jax.random.key(0), 3), pm.Recipe(config), scale)

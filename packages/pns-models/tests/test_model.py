@@ -1,5 +1,6 @@
 """Fitted models: predictions, draws, files."""
 
+import dataclasses
 import json
 import shutil
 
@@ -9,6 +10,15 @@ import pns_bounds as pb
 import pns_models as pm
 import pytest
 from pns_models import _model
+
+
+def make_config(kind="anchored", backbone=None, **sizes):
+    """Makes a config of any kind; sizes that it does not have are left out."""
+    config_class = pm.NETWORKS[kind]
+    names = [field.name for field in dataclasses.fields(config_class)]
+    known = {name: size for name, size in sizes.items() if name in names}
+    return config_class(backbone or pm.Backbone(), **known)
+
 
 KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble"]
 
@@ -28,7 +38,7 @@ def fits():
     counts = pm.counts_from_tables(*made)
     fitted = {}
     for kind in KINDS:
-        network = pm.NetworkConfig(
+        network = make_config(
             kind, pm.Backbone(width=8, depth=1), index_dim=4, num_members=3
         )
         training = pm.TrainConfig(max_steps=10, eval_every=5)
@@ -76,7 +86,7 @@ def test_draws_are_coherent_valid_and_do_not_depend_on_their_number(fits, kind):
 
 @pytest.mark.parametrize("kind", ["anchored", "s_learner", "t_learner"])
 def test_a_network_without_index_says_that_it_has_no_draws(fits, kind):
-    with pytest.raises(ValueError, match=f"{kind!r} has no draws"):
+    with pytest.raises(pm.NoDrawsError, match=f"{kind!r} has no draws"):
         fits[kind].model.draws(jax.random.key(0), people(5), 10)
 
 
@@ -98,7 +108,7 @@ def test_a_saved_model_predicts_bit_for_bit_the_same(fits, kind, tmp_path):
 
 def test_folders_that_hold_no_model_are_told(fits, tmp_path):
     model = fits["anchored"].model
-    with pytest.raises(ValueError, match="holds no model"):
+    with pytest.raises(pm.DamagedModelError, match="holds no model"):
         pm.load(tmp_path / "nowhere")
     model.save(tmp_path / "model")
     with pytest.raises(ValueError, match="exists already"):
@@ -108,22 +118,24 @@ def test_folders_that_hold_no_model_are_told(fits, tmp_path):
     for change, message in (
         ({"format": 99}, "is in format 99, and this version"),
         ({"recipe": {}}, "model.json does not fit"),
-        ({"standardiser": {}}, "model.json does not fit"),
+        ({"standardizer": {}}, "model.json does not fit"),
     ):
         card.write_text(json.dumps({**json.loads(good), **change}))
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(pm.DamagedModelError, match=message):
             pm.load(tmp_path / "model")
     wider = json.loads(good)
     wider["recipe"]["network"]["backbone"]["width"] = 9
     card.write_text(json.dumps(wider))
-    with pytest.raises(ValueError, match="do not have the shapes of this network"):
+    with pytest.raises(
+        pm.DamagedModelError, match="do not have the shapes of this network"
+    ):
         pm.load(tmp_path / "model")
     card.write_text(good[:100])
-    with pytest.raises(ValueError, match="holds no model"):
+    with pytest.raises(pm.DamagedModelError, match="holds no model"):
         pm.load(tmp_path / "model")
     card.write_text(good)
     shutil.rmtree(tmp_path / "model" / "arrays")
-    with pytest.raises(ValueError, match="its arrays cannot be read"):
+    with pytest.raises(pm.DamagedModelError, match="its arrays cannot be read"):
         pm.load(tmp_path / "model")
 
 
@@ -139,15 +151,15 @@ def test_people_that_do_not_fit_are_told(fits):
 
 def test_constant_columns_are_reported_by_the_model(fits):
     np.testing.assert_array_equal(
-        fits["anchored"].model.standardiser.constant, [False, False, True]
+        fits["anchored"].model.standardizer.constant, [False, False, True]
     )
 
 
 def untrained(kind):
-    config = pm.NetworkConfig(
+    config = make_config(
         kind, pm.Backbone(width=8, depth=1), index_dim=4, num_members=3
     )
-    scale = pm.Standardiser(
+    scale = pm.Standardizer(
         np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(3, bool)
     )
     return pm.FittedModel(config.make(jax.random.key(0), 3), pm.Recipe(config), scale)

@@ -1,5 +1,7 @@
 """Weights that depend on the index: right law, per person and per cell."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,11 +11,19 @@ from pns_models import _noise
 from scipy import stats
 
 
+def make_config(kind="anchored", backbone=None, **sizes):
+    """Makes a config of any kind; sizes that it does not have are left out."""
+    config_class = pm.NETWORKS[kind]
+    names = [field.name for field in dataclasses.fields(config_class)]
+    known = {name: size for name, size in sizes.items() if name in names}
+    return config_class(backbone or pm.Backbone(), **known)
+
+
 @pytest.mark.parametrize("kind", ["hypermodel", "epinet", "ensemble"])
 def test_weights_of_counts_are_gamma(kind):
     """Kolmogorov-Smirnov over rows (ensemble) and over indices (the others)."""
     num = 3000
-    config = pm.NetworkConfig(kind, pm.Backbone(4, 1), index_dim=10, num_members=3)
+    config = make_config(kind, pm.Backbone(4, 1), index_dim=10, num_members=3)
     network = config.make(jax.random.key(0), 2)
     cells = np.tile([0.0, 1, 2, 7, 40, 0.5, 0, 1], (num, 1)).astype(np.float32)
     table = _noise.make_noise_table(cells)

@@ -5,12 +5,23 @@ a known sandwich covariance. Exponential weights are a bootstrap of it. An index
 dimension d gives standard deviations with a relative noise of sqrt(1 / (2 d)).
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pns_models as pm
 import pytest
 from scipy import optimize
+
+
+def make_config(kind="anchored", backbone=None, **sizes):
+    """Makes a config of any kind; sizes that it does not have are left out."""
+    config_class = pm.NETWORKS[kind]
+    names = [field.name for field in dataclasses.fields(config_class)]
+    known = {name: size for name, size in sizes.items() if name in names}
+    return config_class(backbone or pm.Backbone(), **known)
+
 
 N = 6000
 POINTS = np.array([[a, b] for a in (-1, 0, 1) for b in (-1, 0, 1)], np.float32)
@@ -73,7 +84,7 @@ def fit_and_draw(counts, network, **training):
     config = pm.TrainConfig(
         weight_decay=0.0,
         batch_size=None,
-        validation_fraction=0.0,
+        held_out_fraction=0.0,
         patience=None,
         eval_every=500,
         schedule="cosine",
@@ -91,7 +102,7 @@ def rms(values) -> float:
 @pytest.mark.slow
 def test_a_hypermodel_with_exponential_noise_has_the_sandwich_spread(problem):
     counts, estimate, errors = problem
-    network = pm.NetworkConfig("hypermodel", LINEAR, index_dim=40, prior_scale=0.0)
+    network = make_config("hypermodel", LINEAR, index_dim=40, prior_scale=0.0)
     atoms, spread = fit_and_draw(
         counts,
         network,
@@ -109,7 +120,7 @@ def test_a_hypermodel_with_exponential_noise_has_the_sandwich_spread(problem):
 @pytest.mark.slow
 def test_a_hypermodel_without_noise_or_prior_collapses(problem):
     counts, _, errors = problem
-    network = pm.NetworkConfig("hypermodel", LINEAR, index_dim=40, prior_scale=0.0)
+    network = make_config("hypermodel", LINEAR, index_dim=40, prior_scale=0.0)
     _, spread = fit_and_draw(
         counts, network, learning_rate=3e-3, max_steps=3000, num_indices=16
     )
@@ -119,7 +130,7 @@ def test_a_hypermodel_without_noise_or_prior_collapses(problem):
 @pytest.mark.slow
 def test_an_ensemble_with_exponential_weights_has_the_sandwich_spread(problem):
     counts, estimate, errors = problem
-    network = pm.NetworkConfig("ensemble", LINEAR, num_members=60)
+    network = make_config("ensemble", LINEAR, num_members=60)
     atoms, spread = fit_and_draw(
         counts, network, data_noise="exponential", learning_rate=1e-2, max_steps=2000
     )

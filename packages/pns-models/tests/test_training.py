@@ -1,5 +1,6 @@
 """The engine: same loss on counts and rows, resuming, stopping, constrained optimum."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -16,6 +17,15 @@ from flax import nnx
 from pns_models import _noise, _training
 from scipy import optimize
 
+
+def make_config(kind="anchored", backbone=None, **sizes):
+    """Makes a config of any kind; sizes that it does not have are left out."""
+    config_class = pm.NETWORKS[kind]
+    names = [field.name for field in dataclasses.fields(config_class)]
+    known = {name: size for name, size in sizes.items() if name in names}
+    return config_class(backbone or pm.Backbone(), **known)
+
+
 SMALL = pm.Backbone(width=16, depth=1, activation="silu")
 
 
@@ -23,11 +33,11 @@ def draw_tables(n=3000, m=2000, seed=0):
     """Binary covariates; X and Y depend on them and on something hidden."""
     rng = np.random.default_rng(seed)
     made = []
-    for size, randomised in ((n, False), (m, True)):
+    for size, randomized in ((n, False), (m, True)):
         z = rng.integers(0, 2, (size, 4)).astype(np.float32)
         hidden = rng.integers(0, 2, size)
         lean = 0.25 + 0.2 * z[:, 0] + 0.3 * hidden
-        x = (rng.random(size) < (0.5 if randomised else lean)).astype(int)
+        x = (rng.random(size) < (0.5 if randomized else lean)).astype(int)
         respond = 0.1 + 0.3 * hidden + 0.2 * x * z[:, 1] + 0.2 * z[:, 2]
         made.append((z, x, (rng.random(size) < respond).astype(int)))
     return made
@@ -35,7 +45,7 @@ def draw_tables(n=3000, m=2000, seed=0):
 
 def recipe(kind="anchored", **training):
     settings = {"max_steps": 60, "eval_every": 20, "patience": None, **training}
-    network = pm.NetworkConfig(kind, SMALL, index_dim=4, num_members=3)
+    network = make_config(kind, SMALL, index_dim=4, num_members=3)
     return pm.Recipe(network, pm.TrainConfig(**settings))
 
 
@@ -94,7 +104,7 @@ def test_minibatches_of_rows_and_full_batches_of_counts_reach_the_same_loss():
         fitted = pm.fit(
             jax.random.key(0),
             pm.counts_from_tables(*tables, merge=training["merge"]),
-            recipe(validation_fraction=0.0, weight_decay=0.0, **training),
+            recipe(held_out_fraction=0.0, weight_decay=0.0, **training),
         )
         fresh = pm.counts_from_tables(*draw_tables(40_000, 40_000, seed=9))
         losses.append(held_out_loss(fitted.model, fresh))
@@ -131,7 +141,7 @@ def test_the_anchored_net_finds_the_constrained_maximum_likelihood_estimate():
         counts,
         recipe(
             weight_decay=0.0,
-            validation_fraction=0.0,
+            held_out_fraction=0.0,
             max_steps=4000,
             eval_every=1000,
             schedule="cosine",
@@ -188,11 +198,11 @@ def test_epochs_count_passes_over_the_rows():
             merge=False,
             epochs=3,
             max_steps=None,
-            validation_fraction=0.0,
+            held_out_fraction=0.0,
         )
         history = pm.fit(jax.random.key(0), counts, setup).history
         assert history.step[-1] == steps
-        assert np.all(np.isnan(history.validation))
+        assert np.all(np.isnan(history.held_out))
 
 
 def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_people():
@@ -203,7 +213,7 @@ def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_people():
     keys = {name: jax.random.key(i) for i, name in enumerate(names)}
     network = setup.network.make(keys["network"], 4)
     run = _training._Run(
-        network, setup, counts, counts, pm.make_standardiser(counts), keys
+        network, setup, counts, counts, pm.make_standardizer(counts), keys
     )
     rows, members = run.batches(0, 1).rows[0], jnp.eye(3)
     assert run.batches(0, 1).cells is None  # noise is each person's own
@@ -257,16 +267,16 @@ def test_evaluation_in_blocks_and_a_last_short_chunk(monkeypatch):
     assert whole.step.tolist() == [3, 5]
     monkeypatch.setattr(_training, "_EVAL_ROWS", 16)
     blocks = pm.fit(jax.random.key(0), counts, setup).history
-    np.testing.assert_allclose(blocks.validation, whole.validation, rtol=1e-5)
+    np.testing.assert_allclose(blocks.held_out, whole.held_out, rtol=1e-5)
 
 
-def test_the_standardiser_knows_the_training_part_alone():
+def test_the_standardizer_knows_the_training_part_alone():
     counts = pm.counts_from_tables(*draw_tables(60, 40), merge=False)
     fitted = pm.fit(jax.random.key(0), counts, recipe(max_steps=4, merge=False))
-    held = fitted.validation
+    held = fitted.held_out
     num_held = held.observational.sum() + held.experimental.sum()
     expected = (counts.z.sum(0) - held.z.sum(0)) / (100 - num_held)
-    np.testing.assert_allclose(fitted.model.standardiser.mean, expected, rtol=1e-5)
+    np.testing.assert_allclose(fitted.model.standardizer.mean, expected, rtol=1e-5)
 
 
 def test_fractional_weights_of_merged_rows_keep_the_fit():
@@ -289,13 +299,13 @@ def test_training_stops_when_patience_ends_and_keeps_the_best():
         max_steps=5000,
         eval_every=5,
         patience=4,
-        validation_fraction=0.3,
+        held_out_fraction=0.3,
     )
     fitted = pm.fit(jax.random.key(0), counts, setup)
-    best = int(np.argmin(fitted.history.validation))
+    best = int(np.argmin(fitted.history.held_out))
     assert len(fitted.history.step) == best + 1 + 4 < 1000
-    reached = held_out_loss(fitted.model, fitted.validation)
-    np.testing.assert_allclose(reached, fitted.history.validation[best], rtol=1e-5)
+    reached = held_out_loss(fitted.model, fitted.held_out)
+    np.testing.assert_allclose(reached, fitted.history.held_out[best], rtol=1e-5)
 
 
 def test_a_key_names_the_run():
@@ -356,7 +366,7 @@ def test_a_run_that_was_killed_resumes_to_the_bit_identical_result(tmp_path):
         np.load(tmp_path / "whole.npz") as whole,
         np.load(tmp_path / "killed.npz") as resumed,
     ):
-        for name in ("mu", "step", "training", "validation"):
+        for name in ("mu", "step", "training", "held_out"):
             np.testing.assert_array_equal(whole[name], resumed[name])
 
 
@@ -375,7 +385,7 @@ def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(
         max_steps=5000,
         eval_every=5,
         patience=4,
-        validation_fraction=0.3,
+        held_out_fraction=0.3,
     )
     whole = pm.fit(jax.random.key(0), counts, setup)
     stop = len(whole.history.step) - 2  # the best evaluation lies behind
@@ -450,12 +460,12 @@ def test_paper_presets_are_those_of_the_tables():
         ({"epochs": 5}, "either epochs or max_steps"),
         ({"max_steps": None}, "either epochs or max_steps"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"validation_fraction": 1.0}, r"validation_fraction must lie in \[0, 1\)"),
-        ({"patience": 3, "validation_fraction": 0.0}, "needs a validation_fraction"),
+        ({"held_out_fraction": 1.0}, r"held_out_fraction must lie in \[0, 1\)"),
+        ({"patience": 3, "held_out_fraction": 0.0}, "needs a held_out_fraction"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive"),
-        ({"schedule": "linear"}, "schedule must be known"),
-        ({"data_noise": "normal"}, "data_noise must be known"),
+        ({"schedule": "linear"}, "schedule must be one of"),
+        ({"data_noise": "normal"}, "data_noise must be one of"),
     ],
 )
 def test_settings_that_contradict_are_told(change, message):
@@ -466,12 +476,14 @@ def test_settings_that_contradict_are_told(change, message):
 def test_data_that_cannot_be_trained_on_are_told():
     counts = pm.counts_from_tables(*draw_tables(300, 200))
     nobody = counts._replace(experimental=np.zeros_like(counts.experimental))
-    with pytest.raises(ValueError, match="training part needs people of both tables"):
+    with pytest.raises(pm.TooFewRowsError, match="training part needs units") as raised:
         pm.fit(jax.random.key(0), nobody, recipe())
+    assert raised.value.part == "training"
+    assert raised.value.observational > 200 and raised.value.experimental == 0
     z = np.zeros((2, 4))
     pair = (z, np.array([0, 1]), np.array([1, 0]))
     few = pm.counts_from_tables(draw_tables(300, 1)[0], pair)
-    with pytest.raises(ValueError, match="part needs people of both tables"):
+    with pytest.raises(pm.TooFewRowsError, match="part needs units of both sources"):
         pm.fit(jax.random.key(0), few, recipe())
     for bad in (np.nan, -1.0, -0.5):
         cells = counts.observational.copy()
@@ -480,7 +492,7 @@ def test_data_that_cannot_be_trained_on_are_told():
             pm.fit(jax.random.key(0), counts._replace(observational=cells), recipe())
     one_arm = counts.experimental.copy()
     one_arm[:, 1] = 0
-    with pytest.raises(ValueError, match="people in both arms.* 0 in treatment"):
+    with pytest.raises(ValueError, match="units in both arms.* 0 in treatment"):
         pm.fit(jax.random.key(0), counts._replace(experimental=one_arm), recipe())
     with pytest.raises(TypeError, match="recipe must be a Recipe"):
         pm.fit(jax.random.key(0), counts, "default")

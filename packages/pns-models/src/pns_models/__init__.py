@@ -1,63 +1,86 @@
 """Anchored and epistemic networks for probabilities of causation, and their training."""
 
-from pns_models._config import PRESETS, NetworkConfig, Recipe, TrainConfig
+from pns_models._anchored import AnchoredConfig, AnchoredNet
+from pns_models._backbone import Backbone
 from pns_models._data import Counts, counts_from_tables, merge_counts, split_counts
-from pns_models._diagnostics import (
-    Calibration,
-    Reliability,
-    Spread,
-    calibration,
-    prior_spread,
+from pns_models._ensemble import BootstrapEnsemble, EnsembleConfig
+from pns_models._epinet import Epinet, EpinetConfig
+from pns_models._errors import (
+    DamagedModelError,
+    DivergedError,
+    NoDrawsError,
+    TooFewRowsError,
 )
-from pns_models._epistemic import BootstrapEnsemble, Epinet, Frozen, Hypermodel
 from pns_models._functions import PlainFunctions, plain_functions
+from pns_models._hypermodel import Hypermodel, HypermodelConfig
+from pns_models._learners import SLearner, SLearnerConfig, TLearner, TLearnerConfig
 from pns_models._links import (
     LogProbabilities,
     atoms_from_raw,
     log_probabilities,
 )
 from pns_models._loss import loss_by_index
+from pns_models._mlp import Frozen, Mlp
 from pns_models._model import FittedModel, load
-from pns_models._networks import AnchoredNet, Backbone, Mlp, Network, SLearner, TLearner
-from pns_models._standardiser import Standardiser, make_standardiser
-from pns_models._training import DivergedError, Fit, History, fit
+from pns_models._network import NETWORKS, Network, NetworkConfig, register_network
+from pns_models._presets import PRESETS
+from pns_models._prior import PriorDeviation, prior_sd
+from pns_models._recipe import Recipe, TrainConfig
+from pns_models._reliability import (
+    Reliability,
+    ReliabilityCurve,
+    measure_reliability,
+)
+from pns_models._standardizer import Standardizer, make_standardizer
+from pns_models._training import FitResult, History, fit
 
 __all__ = [
+    "NETWORKS",
     "PRESETS",
+    "AnchoredConfig",
     "AnchoredNet",
     "Backbone",
     "BootstrapEnsemble",
-    "Calibration",
     "Counts",
+    "DamagedModelError",
     "DivergedError",
+    "EnsembleConfig",
     "Epinet",
-    "Fit",
+    "EpinetConfig",
+    "FitResult",
     "FittedModel",
     "Frozen",
     "History",
     "Hypermodel",
+    "HypermodelConfig",
     "LogProbabilities",
     "Mlp",
     "Network",
     "NetworkConfig",
+    "NoDrawsError",
     "PlainFunctions",
+    "PriorDeviation",
     "Recipe",
     "Reliability",
+    "ReliabilityCurve",
     "SLearner",
-    "Spread",
-    "Standardiser",
+    "SLearnerConfig",
+    "Standardizer",
     "TLearner",
+    "TLearnerConfig",
+    "TooFewRowsError",
     "TrainConfig",
     "atoms_from_raw",
-    "calibration",
     "counts_from_tables",
     "fit",
     "load",
     "log_probabilities",
     "loss_by_index",
-    "make_standardiser",
+    "make_standardizer",
+    "measure_reliability",
     "merge_counts",
     "plain_functions",
-    "prior_spread",
+    "prior_sd",
+    "register_network",
     "split_counts",
 ]

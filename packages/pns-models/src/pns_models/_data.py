@@ -128,7 +128,7 @@ def group_rows(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_counts(
-    rng: np.random.Generator, counts: Counts, validation_fraction: float
+    rng: np.random.Generator, counts: Counts, held_out_fraction: float
 ) -> tuple[Counts, Counts]:
     """Sends each person to validation with the given probability.
 
@@ -142,8 +142,8 @@ def split_counts(
     for cells in counts[1:]:
         cells = np.asarray(cells, np.float64)
         whole = np.floor(cells)
-        thinned = rng.binomial(whole.astype(int), validation_fraction)
-        tossed = rng.random(cells.shape) < validation_fraction
+        thinned = rng.binomial(whole.astype(int), held_out_fraction)
+        tossed = rng.random(cells.shape) < held_out_fraction
         held_out = thinned + (cells - whole) * tossed
         sides[0].append((cells - held_out).astype(np.float32))
         sides[1].append(held_out.astype(np.float32))

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import pns_bounds as pb
 from flax import nnx
 
+from pns_models._anchored import AnchoredNet
 from pns_models._model import FittedModel
-from pns_models._networks import AnchoredNet
 
 
 class PlainFunctions(NamedTuple):
-    """What a bootstrap needs of an anchored model, on standardised covariates.
+    """What a bootstrap needs of an anchored model, on standardized covariates.
 
     Attributes:
       features: maps body parameters and z [n, d] to features [n, width].

@@ -19,35 +19,36 @@ import pns_bounds as pb
 from flax import nnx
 
 from pns_models._checkpoints import from_numbered_leaves, numbered_leaves
-from pns_models._config import Recipe
+from pns_models._errors import DamagedModelError, NoDrawsError
 from pns_models._links import atoms_from_raw
-from pns_models._networks import Network
-from pns_models._standardiser import Standardiser
+from pns_models._network import Network
+from pns_models._recipe import Recipe
+from pns_models._standardizer import Standardizer
 
 _FORMAT = 1
 _ROWS = 8192  # people per compiled call
 
 
 class FittedModel:
-    """A network with the standardiser of its training data.
+    """A network with the standardizer of its training data.
 
     Attributes:
-      network: the trained network, on standardised covariates.
+      network: the trained network, on standardized covariates.
       recipe: how it was made.
-      standardiser: applied to covariates first.
+      standardizer: applied to covariates first.
     """
 
-    def __init__(self, network: Network, recipe: Recipe, standardiser: Standardiser):
+    def __init__(self, network: Network, recipe: Recipe, standardizer: Standardizer):
         """Puts the parts together."""
         self.network = network
         self.recipe = recipe
-        self.standardiser = standardiser
+        self.standardizer = standardizer
         self._structure, self._state = nnx.split(network)
 
     @property
     def num_covariates(self) -> int:
         """How many covariates a person has."""
-        return len(self.standardiser.mean)
+        return len(self.standardizer.mean)
 
     @property
     def is_epistemic(self) -> bool:
@@ -65,7 +66,7 @@ class FittedModel:
                 lambda leaf, count=count: np.asarray(leaf)[:count],
                 _central_atoms(self._structure, self._state, block, indices),
             )
-            for block, count in _blocks(self.standardiser(z))
+            for block, count in _blocks(self.standardizer(z))
         ]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
@@ -84,7 +85,7 @@ class FittedModel:
           Atoms [at most draws_per_chunk, n]. Within a draw all people share an index.
         """
         if not self.is_epistemic:
-            raise ValueError(
+            raise NoDrawsError(
                 f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
                 "hypermodel, an epinet or an ensemble, or bootstrap it."
             )
@@ -97,7 +98,7 @@ class FittedModel:
         indices = self.network.draw_indices(key, num_draws)
         codes = [
             (_encoded(self._structure, self._state, block), count)
-            for block, count in _blocks(self.standardiser(z))
+            for block, count in _blocks(self.standardizer(z))
         ]
         # The last chunk repeats indices, so that one program serves all.
         missing = -num_draws % draws_per_chunk
@@ -119,8 +120,8 @@ class FittedModel:
     def draws(self, key: jax.Array, z: Any, num_draws: int) -> pb.Atoms:
         """Draws atoms of people z [n, d]: NumPy arrays [num_draws, n].
 
-        Each draw is one coherent law for everybody; their spread over draws stands for
-        estimation error. The result takes 24 bytes per draw and person, and twice that
+        Each draw is one coherent law for everybody; their deviation over draws stands
+        for estimation error. The result takes 24 bytes per draw and person, and twice that
         while it is put together; `stream_draws` does not.
         """
         parts = list(self.stream_draws(key, z, num_draws))
@@ -145,9 +146,9 @@ class FittedModel:
                 "version": importlib.metadata.version("pns-models"),
                 "files": _digests(aside / "arrays"),
                 "recipe": self.recipe.to_json(),
-                "standardiser": {
+                "standardizer": {
                     name: value.tolist()
-                    for name, value in self.standardiser._asdict().items()
+                    for name, value in self.standardizer._asdict().items()
                 },
             }
             (aside / "model.json").write_text(json.dumps(card, indent=1) + "\n")
@@ -165,45 +166,51 @@ def load(folder: str | os.PathLike) -> FittedModel:
       folder: the model.
 
     Raises:
-      ValueError: if the folder holds no model, an incomplete one, or one of a format
-        that this version cannot read.
+      DamagedModelError: if the folder holds no model, an incomplete one, or one of a
+        format that this version cannot read.
     """
     folder = Path(folder).absolute()
     try:
         card = json.loads((folder / "model.json").read_text())
     except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"{folder} holds no model: model.json: {error}.") from error
+        raise DamagedModelError(
+            f"{folder} holds no model: model.json: {error}."
+        ) from error
     if not isinstance(card, dict) or card.get("format") != _FORMAT:
         found = card.get("format") if isinstance(card, dict) else None
-        raise ValueError(
+        raise DamagedModelError(
             f"{folder} is in format {found}, and this version of pns-models reads "
             f"format {_FORMAT}; load it with the version that wrote it "
             f"({card.get('version') if isinstance(card, dict) else 'unknown'})."
         )
     try:
         recipe = Recipe.from_json(card["recipe"])
-        stored = card["standardiser"]
-        standardiser = Standardiser(
+        stored = card["standardizer"]
+        standardizer = Standardizer(
             mean=np.array(stored["mean"], np.float32),
             deviation=np.array(stored["deviation"], np.float32),
             constant=np.array(stored["constant"], bool),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder}: model.json does not fit: {error}.") from error
+        raise DamagedModelError(
+            f"{folder}: model.json does not fit: {error}."
+        ) from error
     if _digests(folder / "arrays") != card.get("files"):
-        raise ValueError(
+        raise DamagedModelError(
             f"{folder}: its arrays cannot be read: files are missing, cut short or "
             "changed; copy the whole folder again."
         )
-    network = recipe.network.make(jax.random.key(0), len(standardiser.mean))
+    network = recipe.network.make(jax.random.key(0), len(standardizer.mean))
     structure, state = nnx.split(network)
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             arrays = checkpointer.restore(folder / "arrays")
         state = from_numbered_leaves(arrays, state)
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{folder}: its arrays cannot be read: {error}") from error
-    return FittedModel(nnx.merge(structure, state), recipe, standardiser)
+        raise DamagedModelError(
+            f"{folder}: its arrays cannot be read: {error}"
+        ) from error
+    return FittedModel(nnx.merge(structure, state), recipe, standardizer)
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from pns_models._networks import Network
+from pns_models._network import Network
 
 _SCORES = np.linspace(-6, 6, 193)  # linear interpolation is right to about 1e-3
 

@@ -21,18 +21,15 @@ from flax import nnx
 
 from pns_models._batches import Batch, Batches, numpy_rng
 from pns_models._checkpoints import RunCheckpoints
-from pns_models._config import Recipe, TrainConfig
 from pns_models._data import Counts, merge_counts, split_counts
+from pns_models._errors import DivergedError, TooFewRowsError
 from pns_models._loss import loss_by_index
 from pns_models._model import FittedModel
 from pns_models._noise import cell_directions, make_noise_table, noisy_cells
-from pns_models._standardiser import Standardiser, make_standardiser
+from pns_models._recipe import Recipe, TrainConfig
+from pns_models._standardizer import Standardizer, make_standardizer
 
 _EVAL_ROWS = 32_768
-
-
-class DivergedError(ArithmeticError):
-    """The loss ceased to be a finite number."""
 
 
 class History(NamedTuple):
@@ -41,20 +38,20 @@ class History(NamedTuple):
     Attributes:
       step: steps taken.
       training: mean loss of the steps since the last evaluation, with data noise.
-      validation: held-out loss; NaN without held-out people.
+      held_out: held-out loss; NaN if nothing was held out.
     """
 
     step: np.ndarray
     training: np.ndarray
-    validation: np.ndarray
+    held_out: np.ndarray
 
 
-class Fit(NamedTuple):
+class FitResult(NamedTuple):
     """What `fit` returns."""
 
     model: FittedModel
     history: History
-    validation: Counts  # the people held out, for calibration
+    held_out: Counts  # what training did not see, to measure reliability
 
 
 class _State(NamedTuple):
@@ -84,11 +81,11 @@ def fit(
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
     abort_on_nan: bool = True,
-) -> Fit:
+) -> FitResult:
     """Trains a network.
 
     Args:
-      key: decides initialisation, split, batches, indices and noise.
+      key: decides initialization, split, batches, indices and noise.
       counts: the data, from `counts_from_tables`.
       recipe: which network and how, perhaps one of `PRESETS`.
       checkpoint_dir: where to keep the state of the run; if it holds one of the same
@@ -99,7 +96,7 @@ def fit(
         finite.
 
     Returns:
-      The fitted model, its history, and the held-out people.
+      The fitted model, its history, and the held-out units.
     """
     if not isinstance(recipe, Recipe):
         raise TypeError(
@@ -116,33 +113,36 @@ def fit(
     config = recipe.training
     if config.merge is not False:
         counts = merge_counts(counts, only_if_halved=not config.merge)
-    train, validation = split_counts(
-        numpy_rng(keys["split"]), counts, config.validation_fraction
+    train, held_out = split_counts(
+        numpy_rng(keys["split"]), counts, config.held_out_fraction
     )
-    for name, part in (("training", train), ("held-out", validation)):
+    for name, part in (("training", train), ("held-out", held_out)):
         empty = min(part.observational.sum(), part.experimental.sum()) <= 0
-        if empty and (name == "training" or config.validation_fraction > 0):
-            raise ValueError(
-                f"the {name} part needs people of both tables, got "
+        if empty and (name == "training" or config.held_out_fraction > 0):
+            raise TooFewRowsError(
+                f"the {name} part needs units of both sources, got "
                 f"{part.observational.sum():g} observational and "
                 f"{part.experimental.sum():g} experimental; give more data or another "
-                "validation_fraction."
+                "held_out_fraction.",
+                part=name,
+                observational=part.observational.sum(),
+                experimental=part.experimental.sum(),
             )
-    standardiser = make_standardiser(train)
-    train = train._replace(z=standardiser(train.z))
+    standardizer = make_standardizer(train)
+    train = train._replace(z=standardizer(train.z))
     network = recipe.network.make(keys["network"], train.z.shape[1])
-    run = _Run(network, recipe, train, validation, standardiser, keys)
+    run = _Run(network, recipe, train, held_out, standardizer, keys)
     label = {} if checkpoint_dir is None else run.fingerprint(key)
     checkpoints = RunCheckpoints(checkpoint_dir, label)
     history = run.train(checkpoints, checkpoint_seconds, progress, abort_on_nan)
-    return Fit(run.fitted(), history, validation)
+    return FitResult(run.fitted(), history, held_out)
 
 
 class _Run:
     """The moving parts of one call of `fit`."""
 
-    def __init__(self, network, recipe, train, validation, standardiser, keys):
-        self.recipe, self.standardiser, self.keys = recipe, standardiser, keys
+    def __init__(self, network, recipe, train, held_out, standardizer, keys):
+        self.recipe, self.standardizer, self.keys = recipe, standardizer, keys
         config = recipe.training
         self.structure, params, self.fixed = nnx.split(network, nnx.Param, ...)
         num_rows = len(train.z)
@@ -158,8 +158,8 @@ class _Run:
         if not full_batch:
             may_merge = self.data.quantiles is None
             self.batches = Batches(keys["batches"], train.z, cells, size, may_merge)
-        self.validation = _make_blocks(validation, standardiser)
-        self.validation_totals = _totals(validation)
+        self.held_out = _make_blocks(held_out, standardizer)
+        self.held_out_totals = _totals(held_out)
         self.tx = _make_optimizer(config, self.num_steps, params)
         self.state = _State(
             params=params,
@@ -175,7 +175,7 @@ class _Run:
         return {
             "recipe": self.recipe.to_json(),
             "key": np.asarray(jax.random.key_data(key)).tolist(),
-            "mean": np.asarray(self.standardiser.mean, np.float64).tolist(),
+            "mean": np.asarray(self.standardizer.mean, np.float64).tolist(),
             "data": _digest(self.data.z, self.data.cells),
         }
 
@@ -220,7 +220,7 @@ class _Run:
         stops = self.recipe.training.patience is not None
         params = self.state.best_params if stops else self.state.params
         network = nnx.merge(self.structure, params, self.fixed)
-        return FittedModel(network, self.recipe, self.standardiser)
+        return FittedModel(network, self.recipe, self.standardizer)
 
     def _out_of_patience(self) -> bool:
         patience = self.recipe.training.patience
@@ -252,11 +252,11 @@ class _Run:
         )
 
     def _evaluate(self) -> float:
-        if not self.validation:
+        if not self.held_out:
             return float("nan")
         key = jax.random.fold_in(self.keys["index"], 2**31 - 1)
         total = 0.0
-        for z, cells in self.validation:
+        for z, cells in self.held_out:
             total += float(
                 _evaluate_block(
                     self.structure,
@@ -265,7 +265,7 @@ class _Run:
                     self.fixed,
                     z,
                     cells,
-                    self.validation_totals,
+                    self.held_out_totals,
                     key,
                 )
             )
@@ -328,7 +328,7 @@ def _evaluate_block(structure, num_indices, params, fixed, z, cells, totals, key
 
 
 def _make_data(network, z, cells, config, keys, full_batch) -> _Data:
-    """Puts training rows, already standardised, on the device."""
+    """Puts training rows, already standardized, on the device."""
     data = _Data(z=jnp.asarray(z), cells=jnp.asarray(cells))
     if config.data_noise == "none" or not network.is_epistemic:
         return data
@@ -343,11 +343,11 @@ def _make_data(network, z, cells, config, keys, full_batch) -> _Data:
     )
 
 
-def _make_blocks(counts: Counts, standardiser: Standardiser):
-    """Cuts held-out rows into blocks of one shape; the last is filled with no people."""
+def _make_blocks(counts: Counts, standardizer: Standardizer):
+    """Cuts held-out rows into blocks of one shape; the last is filled with empty rows."""
     if not len(counts.z):
         return []
-    z, cells = standardiser(counts.z), _flat_cells(counts)
+    z, cells = standardizer(counts.z), _flat_cells(counts)
     size = min(_EVAL_ROWS, len(z))
     missing = -len(z) % size
     z = np.concatenate([z, np.zeros((missing, z.shape[1]), z.dtype)])
@@ -372,7 +372,7 @@ def _is_decayed(path, _) -> bool:
     """Whether a parameter decays: a kernel of the networks that predict.
 
     Not biases; and not what makes draws differ, the kernel a hypermodel generates with
-    and the head of an epinet, whose decay would kill the spread.
+    and the head of an epinet, whose decay would make all draws equal.
     """
     names = [getattr(part, "key", None) for part in path]
     return "kernels" in names and "head" not in names
@@ -416,6 +416,6 @@ def _check_counts(counts: Counts) -> None:
     arms = np.asarray(counts.experimental, np.float64).sum(axis=(0, 2))
     if arms.sum() > 0 and arms.min() <= 0:
         raise ValueError(
-            "the experiment needs people in both arms, got "
+            "the experiment needs units in both arms, got "
             f"{arms[0]:g} in control and {arms[1]:g} in treatment."
         )

@@ -9,7 +9,7 @@ from pns_models._data import Counts
 _BLOCK = 65_536  # rows
 
 
-class Standardiser(NamedTuple):
+class Standardizer(NamedTuple):
     """Shifts and scales covariates.
 
     Attributes:
@@ -23,7 +23,7 @@ class Standardiser(NamedTuple):
     constant: np.ndarray
 
     def __call__(self, z: Any) -> np.ndarray:
-        """Standardises rows [n, d]; raises if they do not fit or are not finite."""
+        """Standardizes rows [n, d]; raises if they do not fit or are not finite."""
         z = np.asarray(z, np.float32)
         if z.ndim != 2 or z.shape[1] != len(self.mean):
             raise ValueError(
@@ -44,7 +44,7 @@ class Standardiser(NamedTuple):
         return result
 
 
-def make_standardiser(counts: Counts) -> Standardiser:
+def make_standardizer(counts: Counts) -> Standardizer:
     """Computes mean and deviation over people, so merged rows count as often as they do."""
     people = np.asarray(counts.observational).sum((1, 2)) + np.asarray(
         counts.experimental
@@ -52,23 +52,23 @@ def make_standardiser(counts: Counts) -> Standardiser:
     share = (people / people.sum()).astype(np.float64)
     z = np.asarray(counts.z)
     mean = _weighted_sum(share, z)
-    deviation = np.sqrt(_weighted_sum(share, z, centre=mean))
+    deviation = np.sqrt(_weighted_sum(share, z, center=mean))
     # A column that float32 cannot tell from a constant is one.
     constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-30)
-    return Standardiser(
+    return Standardizer(
         mean=mean.astype(np.float32),
         deviation=np.where(constant, 1, deviation).astype(np.float32),
         constant=constant,
     )
 
 
-def _weighted_sum(share, z, centre=None) -> np.ndarray:
-    """Sums share * z, or share * (z - centre)^2, in float64 by blocks of rows."""
+def _weighted_sum(share, z, center=None) -> np.ndarray:
+    """Sums share * z, or share * (z - center)^2, in float64 by blocks of rows."""
     total = np.zeros(z.shape[1])
     for start in range(0, len(z), _BLOCK):
         part = slice(start, start + _BLOCK)
         block = z[part].astype(np.float64)
-        if centre is not None:
-            block = (block - centre) ** 2
+        if center is not None:
+            block = (block - center) ** 2
         total += share[part] @ block
     return total

@@ -15,26 +15,26 @@ def test_merged_rows_weigh_as_many_people_as_they_hold():
     z = np.array([[0.0, 5.0], [1.0, 7.0], [3.0, 5.0]])
     people = [3, 1, 2]
     repeated = np.repeat(z, people, axis=0)
-    standardiser = pm.make_standardiser(make_counts(z, people))
-    np.testing.assert_allclose(standardiser.mean, repeated.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(standardiser.deviation, repeated.std(0), rtol=1e-6)
-    np.testing.assert_allclose(standardiser(repeated).mean(0), 0, atol=1e-6)
-    np.testing.assert_allclose(standardiser(repeated).std(0), 1, rtol=1e-6)
+    standardizer = pm.make_standardizer(make_counts(z, people))
+    np.testing.assert_allclose(standardizer.mean, repeated.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(standardizer.deviation, repeated.std(0), rtol=1e-6)
+    np.testing.assert_allclose(standardizer(repeated).mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(standardizer(repeated).std(0), 1, rtol=1e-6)
 
 
 def test_constant_columns_become_zero_and_are_reported():
     z = np.array([[1e6, 0.0, 1.0], [1e6, 0.0, 2.0]])
-    standardiser = pm.make_standardiser(make_counts(z, [1, 1]))
-    np.testing.assert_array_equal(standardiser.constant, [True, True, False])
-    np.testing.assert_array_equal(standardiser(z + 5)[:, :2], 0)
+    standardizer = pm.make_standardizer(make_counts(z, [1, 1]))
+    np.testing.assert_array_equal(standardizer.constant, [True, True, False])
+    np.testing.assert_array_equal(standardizer(z + 5)[:, :2], 0)
 
 
 def test_rows_that_do_not_fit_are_told():
-    standardiser = pm.make_standardiser(make_counts([[0.0, 1], [1, 0]], [1, 1]))
+    standardizer = pm.make_standardizer(make_counts([[0.0, 1], [1, 0]], [1, 1]))
     with pytest.raises(ValueError, match=r"shape \[n, 2\], as in training"):
-        standardiser(np.zeros((3, 5)))
+        standardizer(np.zeros((3, 5)))
     with pytest.raises(ValueError, match=r"in columns \[1\]"):
-        standardiser([[0.0, np.inf]])
+        standardizer([[0.0, np.inf]])
 
 
 def test_people_of_both_tables_count_and_close_numbers_are_not_constant():
@@ -42,6 +42,6 @@ def test_people_of_both_tables_count_and_close_numbers_are_not_constant():
     observational, experimental = cells.copy(), cells.copy()
     observational[0, 0, 0], experimental[1, 0, 0] = 1, 3
     z = np.array([[0.0, 1000.0], [1.0, 1001.0]], np.float32)
-    made = pm.make_standardiser(pm.Counts(z, observational, experimental))
+    made = pm.make_standardizer(pm.Counts(z, observational, experimental))
     np.testing.assert_allclose(made.mean, [0.75, 1000.75])
     assert not made.constant.any()

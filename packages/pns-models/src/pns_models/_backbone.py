@@ -1,0 +1,61 @@
+"""The sizes that all networks share, and the layers made from them."""
+
+import dataclasses
+from typing import Literal
+
+from flax import nnx
+
+from pns_models._mlp import ACTIVATIONS, Activation, Mlp
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """Sizes that all networks share (app:architecture).
+
+    Networks ask it for their layers and read no sizes of their own.
+
+    Attributes:
+      width: of the hidden layers and of the features.
+      depth: number of hidden layers, before the linear layer that gives the features.
+      activation: after each hidden layer.
+      matmul_dtype: 'float32', or 'bfloat16' for the products alone.
+    """
+
+    width: int = 128
+    depth: int = 3
+    activation: Activation = "relu"
+    matmul_dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        if self.width < 1 or self.depth < 0:
+            raise ValueError(
+                "width must be at least 1 and depth not negative, got "
+                f"{self.width} and {self.depth}."
+            )
+        for name, value, known in (
+            ("activation", self.activation, tuple(ACTIVATIONS)),
+            ("matmul_dtype", self.matmul_dtype, ("float32", "bfloat16")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+
+    def body(self, num_inputs: int, rngs: nnx.Rngs) -> Mlp:
+        """Makes the layers from inputs to features."""
+        return self._mlp(self._sizes(num_inputs), rngs)
+
+    def head(self, num_outputs: int, rngs: nnx.Rngs) -> Mlp:
+        """Makes the linear layer from features to outputs."""
+        return self._mlp([self.width, num_outputs], rngs)
+
+    def mlp(self, num_inputs: int, num_outputs: int, rngs: nnx.Rngs) -> Mlp:
+        """Makes one network from inputs to outputs, activation after the features."""
+        return self._mlp([*self._sizes(num_inputs), num_outputs], rngs)
+
+    def _sizes(self, num_inputs: int) -> list[int]:
+        if num_inputs < 1:
+            raise ValueError("a network needs one covariate or more.")
+        return [num_inputs, *[self.width] * (self.depth + 1)]
+
+    def _mlp(self, sizes: list[int], rngs: nnx.Rngs) -> Mlp:
+        return Mlp(sizes, rngs, self.activation, self.matmul_dtype)

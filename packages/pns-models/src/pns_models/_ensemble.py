@@ -1,0 +1,99 @@
+"""The bootstrap ensemble: members of their own data weights, and draws between them."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from pns_models._anchored import AnchoredNet
+from pns_models._backbone import Backbone
+from pns_models._flat_network import map_networks
+from pns_models._network import Network, register_network
+
+
+@register_network
+@dataclasses.dataclass(frozen=True)
+class EnsembleConfig:
+    """Makes a `BootstrapEnsemble`.
+
+    Attributes:
+      backbone: of every member.
+      num_members: at least 2.
+    """
+
+    kind: ClassVar[str] = "ensemble"
+    backbone: Backbone = dataclasses.field(default_factory=Backbone)
+    num_members: int = 20
+
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        if self.num_members < 2:
+            raise ValueError(f"num_members must be at least 2, got {self.num_members}.")
+
+    def make(self, key: PRNGKeyArray, num_covariates: int) -> "BootstrapEnsemble":
+        """Draws the members for a number of covariates."""
+        return BootstrapEnsemble(num_covariates, self, nnx.Rngs(params=key))
+
+
+class BootstrapEnsemble(Network):
+    """Independently initialized anchored nets, each with its own data weights.
+
+    An index is a vector of weights on the members: raw = sum_k index_k raw_k. Training
+    uses the unit vectors. Draws use 1/K + (g - mean g) / sqrt(K - 1) with g ~ N(0, I),
+    whose raw numbers have the members' mean and covariance: a Gaussian with as many
+    draws as one likes.
+    """
+
+    def __init__(self, num_covariates: int, config: EnsembleConfig, rngs: nnx.Rngs):
+        """Draws the members."""
+
+        @nnx.split_rngs(splits=config.num_members)
+        @nnx.vmap
+        def make(rngs: nnx.Rngs) -> AnchoredNet:
+            return AnchoredNet(num_covariates, config.backbone, rngs)
+
+        self.members = make(rngs)
+        self._num_members = config.num_members
+
+    @property
+    def index_dim(self) -> int:
+        """The number of members."""
+        return self._num_members
+
+    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "k n 6"]:
+        """Maps covariates to the members' raw numbers."""
+        structure, state = nnx.split(self.members)
+        return map_networks(
+            lambda member: nnx.merge(structure, member).encode(z), state
+        )
+
+    def decode(
+        self, code: Float[Array, "k n 6"], indices: Float[Array, "s k"]
+    ) -> Float[Array, "s n 6"]:
+        """Weights members by indices."""
+        # Highest precision: unit vectors must pick their member exactly.
+        return jnp.einsum("sk,kni->sni", indices, code, precision="highest")
+
+    def training_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "k k"]:
+        """Returns every member, at every step."""
+        del key, num
+        return jnp.eye(self.index_dim)
+
+    def draw_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "{num} k"]:
+        """Draws weights of the members; the first do not depend on `num`."""
+        normal = jax.random.normal(key, (num, self.index_dim))
+        centered = normal - normal.mean(axis=1, keepdims=True)
+        return 1 / self.index_dim + centered / (self.index_dim - 1) ** 0.5
+
+    def central_indices(self) -> Float[Array, "1 k"]:
+        """Returns equal weights."""
+        return jnp.full((1, self.index_dim), 1 / self.index_dim)
+
+    def noise_directions(
+        self, key: PRNGKeyArray, shape: tuple[int, ...]
+    ) -> Float[Array, "*shape k"]:
+        """Draws one normal number per member: unit vectors pick theirs."""
+        return jax.random.normal(key, (*shape, self.index_dim))

@@ -1,0 +1,83 @@
+"""The epinet: a small index-conditioned head on an anchored net."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from pns_models._anchored import AnchoredNet
+from pns_models._indexed import GaussianIndex, IndexedConfig
+from pns_models._mlp import Frozen, Mlp
+from pns_models._network import register_network
+
+Code = tuple[Float[Array, "n d"], Float[Array, "n seen"], Float[Array, "n 6"]]
+
+
+@register_network
+@dataclasses.dataclass(frozen=True)
+class EpinetConfig(IndexedConfig):
+    """Makes an `Epinet`; `hidden` are the head's widths."""
+
+    kind: ClassVar[str] = "epinet"
+
+    def make(self, key: PRNGKeyArray, num_covariates: int) -> "Epinet":
+        """Draws the network for a number of covariates."""
+        return Epinet(num_covariates, self, nnx.Rngs(params=key))
+
+
+class Epinet(GaussianIndex):
+    """A base network plus a small index-conditioned head (Osband et al. 2023).
+
+    The head sees the base's features, through which no gradient flows, the covariates
+    and the index; its output is linear in the index once more. The prior is a frozen
+    head on covariates and index. Both add to the raw numbers, before the anchoring link:
+    every draw is a compatible law.
+    """
+
+    def __init__(self, num_covariates: int, config: EpinetConfig, rngs: nnx.Rngs):
+        """Draws base, head and prior."""
+        super().__init__(config.index_dim)
+        width = config.backbone.width
+        self.base = AnchoredNet(num_covariates, config.backbone, rngs)
+        inputs = num_covariates + config.index_dim
+        outputs = 6 * config.index_dim
+        self.head = Mlp([width + inputs, *config.hidden, outputs], rngs)
+        self.prior = Mlp([inputs, *config.prior_hidden, outputs], rngs, variable=Frozen)
+        self.prior_scale = config.prior_scale
+
+    def prior_raw(
+        self, z: Float[Array, "n d"], indices: Float[Array, "s i"]
+    ) -> Float[Array, "s n 6"]:
+        """Computes what the frozen prior adds."""
+        return self.prior_scale * self._contracted(self.prior, z, indices)
+
+    def encode(self, z: Float[Array, "n d"]) -> Code:
+        """Computes covariates, the head's inputs and the base's raw numbers."""
+        features = self.base.features(z)
+        seen = jnp.concatenate([jax.lax.stop_gradient(features), z], axis=-1)
+        return z, seen, self.base.heads(features)
+
+    def decode(self, code: Code, indices: Float[Array, "s i"]) -> Float[Array, "s n 6"]:
+        """Adds head and prior to the base's raw numbers."""
+        z, seen, base = code
+        raw = base + self._contracted(self.head, seen, indices)
+        return raw if self.prior_scale == 0 else raw + self.prior_raw(z, indices)
+
+    def central_indices(self) -> Float[Array, "1 i"]:
+        """Returns the index 0, which leaves the base network alone."""
+        return jnp.zeros((1, self.index_dim))
+
+    def _contracted(
+        self, head: Mlp, inputs: Float[Array, "n k"], indices: Float[Array, "s i"]
+    ) -> Float[Array, "s n 6"]:
+        def one(index: Float[Array, " i"]) -> Float[Array, "n 6"]:
+            repeated = jnp.broadcast_to(index, (len(inputs), self.index_dim))
+            matrix = head(jnp.concatenate([inputs, repeated], axis=-1))
+            # Divided so that the sum over the index keeps the head's scale.
+            weights = index / self.index_dim**0.5
+            return matrix.reshape(len(inputs), 6, self.index_dim) @ weights
+
+        return jax.vmap(one)(indices)

@@ -1,0 +1,32 @@
+"""What can go wrong, by type: callers read the type and its attributes, not the text."""
+
+
+class DivergedError(ArithmeticError):
+    """The loss ceased to be a finite number."""
+
+
+class TooFewRowsError(ValueError):
+    """A part of the data lacks units of a source.
+
+    Attributes:
+      part: which part, 'training' or 'held-out'.
+      observational: its observational units.
+      experimental: its experimental units.
+    """
+
+    def __init__(
+        self, message: str, part: str, observational: float, experimental: float
+    ):
+        """Keeps the numbers beside the message."""
+        super().__init__(message)
+        self.part = part
+        self.observational = observational
+        self.experimental = experimental
+
+
+class NoDrawsError(ValueError):
+    """Draws were asked of a network that has none."""
+
+
+class DamagedModelError(ValueError):
+    """A folder holds no model, a damaged one, or one of another format."""

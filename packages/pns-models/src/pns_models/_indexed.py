@@ -1,0 +1,74 @@
+"""What hypermodel and epinet share: a Gaussian index, and how they are described."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from pns_models._backbone import Backbone
+from pns_models._network import Network
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexedConfig:
+    """Sizes of a network with a Gaussian index and a frozen prior.
+
+    Attributes:
+      backbone: of the base network.
+      index_dim: length of an index.
+      hidden: widths of the index-conditioned part.
+      prior_hidden: the same for the frozen prior.
+      prior_scale: factor of the prior's raw numbers; 0 leaves the prior out.
+    """
+
+    backbone: Backbone = dataclasses.field(default_factory=Backbone)
+    index_dim: int = 20
+    hidden: tuple[int, ...] = (64, 64)
+    prior_hidden: tuple[int, ...] = (32, 32)
+    prior_scale: float = 1.0
+
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "prior_hidden", tuple(self.prior_hidden))
+        widths = (*self.hidden, *self.prior_hidden)
+        if not self.hidden or not self.prior_hidden or min(widths) < 1:
+            raise ValueError(
+                "hidden and prior_hidden need one width or more, each at least 1, got "
+                f"{self.hidden} and {self.prior_hidden}."
+            )
+        if self.index_dim < 1:
+            raise ValueError(f"index_dim must be at least 1, got {self.index_dim}.")
+        if not 0 <= self.prior_scale < float("inf"):
+            raise ValueError(
+                f"prior_scale must be finite and not negative, got {self.prior_scale}."
+            )
+
+
+class GaussianIndex(Network):
+    """A network whose indices are drawn from N(0, I)."""
+
+    def __init__(self, index_dim: int):
+        """Keeps the length of an index."""
+        self._index_dim = index_dim
+
+    @property
+    def index_dim(self) -> int:
+        """Length of an index."""
+        return self._index_dim
+
+    def draw_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "{num} i"]:
+        """Draws indices; the first do not depend on `num`."""
+        return jax.random.normal(key, (num, self.index_dim))
+
+    def training_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "s i"]:
+        """Draws the indices of one training step."""
+        return self.draw_indices(key, num)
+
+    def noise_directions(
+        self, key: PRNGKeyArray, shape: tuple[int, ...]
+    ) -> Float[Array, "*shape i"]:
+        """Draws unit vectors: c . index ~ N(0, 1) over the indices."""
+        vectors = jax.random.normal(key, (*shape, self.index_dim))
+        return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)

@@ -1,0 +1,75 @@
+"""Affine layers, and the kinds of variables they are made of."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+Activation = Literal["relu", "silu"]
+ACTIVATIONS = {"relu": jax.nn.relu, "silu": jax.nn.silu}
+_HE = jax.nn.initializers.he_normal()
+_LECUN = jax.nn.initializers.lecun_normal()
+
+
+class Frozen(nnx.Variable):
+    """A variable that is drawn once and never learns."""
+
+
+class Mlp(nnx.Module):
+    """Affine layers with an activation between them.
+
+    Kernels before an activation start at He scale, the last at LeCun scale, so that
+    outputs have the size of inputs.
+
+    Attributes:
+      kernels: [fan_in, fan_out] each.
+      biases: [fan_out] each, zero at the start.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        rngs: nnx.Rngs,
+        activation: Activation = "relu",
+        matmul_dtype: str = "float32",
+        variable: type[nnx.Variable] = nnx.Param,
+    ):
+        """Draws the layers.
+
+        Args:
+          sizes: widths from input to output.
+          rngs: source of the initial kernels.
+          activation: between layers, not after the last.
+          matmul_dtype: 'float32', or 'bfloat16' for the products alone.
+          variable: the kind of variable; `nnx.Param` learns.
+        """
+        last = len(sizes) - 2
+        self.kernels = nnx.List([])
+        for i, shape in enumerate(itertools.pairwise(sizes)):
+            init = _LECUN if i == last else _HE
+            self.kernels.append(variable(init(rngs.params(), shape)))
+        self.biases = nnx.List([variable(jnp.zeros(size)) for size in sizes[1:]])
+        self.activation = activation
+        self.matmul_dtype = matmul_dtype
+
+    def __call__(
+        self, inputs: Float[Array, "*batch fan_in"]
+    ) -> Float[Array, "*batch fan_out"]:
+        """Applies the layers one after the other."""
+        act = ACTIVATIONS[self.activation]
+        last = len(self.kernels) - 1
+        values = inputs
+        for i, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
+            product = jnp.matmul(
+                values.astype(self.matmul_dtype),
+                kernel[...].astype(self.matmul_dtype),
+                preferred_element_type=jnp.float32,
+            )
+            values = product + bias[...]
+            if i != last:
+                values = act(values)
+        return values

@@ -1,0 +1,41 @@
+"""How far a frozen prior varies, over covariates and over indices."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+from numpy.typing import ArrayLike
+
+from pns_models._epinet import Epinet
+from pns_models._hypermodel import Hypermodel
+
+
+class PriorDeviation(NamedTuple):
+    """Standard deviations of a frozen prior's six raw numbers.
+
+    Attributes:
+      over_z: between rows, averaged over indices.
+      over_index: between indices, averaged over rows.
+    """
+
+    over_z: Float[np.ndarray, "6"]
+    over_index: Float[np.ndarray, "6"]
+
+
+def prior_sd(
+    network: Hypermodel | Epinet,
+    key: PRNGKeyArray,
+    z: ArrayLike,
+    num_indices: int = 100,
+) -> PriorDeviation:
+    """Measures a network's frozen prior on standardized covariates z [n, d]."""
+    if not hasattr(network, "prior_raw"):
+        raise TypeError(
+            f"only hypermodels and epinets have a prior, not {type(network).__name__}."
+        )
+    indices = network.draw_indices(key, num_indices)
+    raw = np.asarray(network.prior_raw(jnp.asarray(z, jnp.float32), indices))
+    return PriorDeviation(
+        over_z=raw.std(axis=1).mean(axis=0), over_index=raw.std(axis=0).mean(axis=0)
+    )

@@ -1,0 +1,96 @@
+"""How a network is trained; a recipe is a network and its training."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pns_models._anchored import AnchoredConfig
+from pns_models._network import NetworkConfig, network_from_json, network_to_json
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """How a network is trained.
+
+    Attributes:
+      learning_rate: of Adam.
+      weight_decay: decoupled; 0 is plain Adam. Applies to kernels, not to biases, nor
+        to the output kernel of a hypermodel or the head of an epinet, whose decay would
+        make all draws equal.
+      schedule: 'constant', or 'cosine' decay to zero over `max_steps`.
+      batch_size: rows per step; None is all of them.
+      epochs: passes over the data; None if `max_steps` says when to end.
+      max_steps: steps; None if `epochs` does.
+      held_out_fraction: share of the units held out.
+      patience: evaluations without a better held-out loss before training stops, the
+        best parameters being kept; None trains to the end and keeps the last.
+      eval_every: steps between evaluations.
+      num_indices: indices per step and per evaluation, for hypermodel and epinet.
+      data_noise: 'none', or 'exponential' weights of the units that depend on the
+        index, which makes draws of the network bootstrap draws; networks without an
+        index have none.
+      merge: whether rows with equal covariates merge; None if that halves them.
+    """
+
+    learning_rate: float = 1e-2
+    weight_decay: float = 1.0
+    schedule: Literal["constant", "cosine"] = "constant"
+    batch_size: int | None = 8192
+    epochs: int | None = None
+    max_steps: int | None = 1000
+    held_out_fraction: float = 0.1
+    patience: int | None = 10
+    eval_every: int = 10
+    num_indices: int = 8
+    data_noise: Literal["none", "exponential"] = "none"
+    merge: bool | None = None
+
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        if (self.epochs is None) == (self.max_steps is None):
+            raise ValueError("give either epochs or max_steps, and not both.")
+        positive = ("epochs", "max_steps", "batch_size", "patience", "eval_every")
+        for name in (*positive, "num_indices"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}.")
+        if not 0 <= self.held_out_fraction < 1:
+            raise ValueError(
+                f"held_out_fraction must lie in [0, 1), got {self.held_out_fraction}."
+            )
+        if self.patience is not None and self.held_out_fraction == 0:
+            raise ValueError("early stopping needs a held_out_fraction above 0.")
+        if not self.learning_rate > 0 or not self.weight_decay >= 0:
+            raise ValueError(
+                "learning_rate must be positive, weight_decay not negative."
+            )
+        for name, known in (
+            ("schedule", ("constant", "cosine")),
+            ("data_noise", ("none", "exponential")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {known}, got {getattr(self, name)!r}."
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A network and its training."""
+
+    network: NetworkConfig = dataclasses.field(default_factory=AnchoredConfig)
+    training: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns nested plain values."""
+        return {
+            "network": network_to_json(self.network),
+            "training": dataclasses.asdict(self.training),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Recipe":
+        """Rebuilds a recipe; raises if the kind of network or a field is unknown."""
+        return cls(
+            network_from_json(values["network"]), TrainConfig(**values["training"])
+        )

@@ -1,0 +1,126 @@
+"""Reliability: predicted probabilities against what happened to held-out units."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from pns_models._data import Counts
+from pns_models._errors import TooFewRowsError
+
+_NUM_BINS = 15
+
+
+class ReliabilityCurve(NamedTuple):
+    """Predicted probability against frequency, in bins of equal width.
+
+    Attributes:
+      predicted: mean prediction; NaN in a bin without units.
+      observed: frequency of the event.
+      units: how many units.
+    """
+
+    predicted: Float[np.ndarray, " bins"]
+    observed: Float[np.ndarray, " bins"]
+    units: Float[np.ndarray, " bins"]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: mean absolute gap, weighted by units."""
+        gap = np.abs(np.nan_to_num(self.predicted - self.observed))
+        return float(gap @ self.units / self.units.sum())
+
+
+class Reliability(NamedTuple):
+    """Curves of the four cells p_xy and of mu in both arms.
+
+    Attributes:
+      joint: one per cell, in the order 00, 01, 10, 11.
+      mu: one per arm.
+    """
+
+    joint: tuple[ReliabilityCurve, ...]
+    mu: tuple[ReliabilityCurve, ...]
+
+    @property
+    def ece_joint(self) -> float:
+        """Mean expected calibration error of the cells."""
+        return float(np.mean([curve.ece for curve in self.joint]))
+
+    @property
+    def ece_mu(self) -> float:
+        """Mean expected calibration error of the arms."""
+        return float(np.mean([curve.ece for curve in self.mu]))
+
+
+class HasAtoms(Protocol):
+    """A model: it estimates the atoms of rows."""
+
+    def atoms(self, z: ArrayLike) -> pb.Atoms:
+        """Estimates the atoms of rows z [n, d]."""
+        ...
+
+
+def measure_reliability(model: HasAtoms | pb.Atoms, counts: Counts) -> Reliability:
+    """Compares probabilities with what happened.
+
+    Args:
+      model: a fitted model, or the atoms that one gave the rows of `counts`.
+      counts: units that it was not trained on, such as `FitResult.held_out`.
+
+    Raises:
+      TooFewRowsError: without observational units, or without units of an arm.
+    """
+    observational = np.asarray(counts.observational, np.float64)
+    experimental = np.asarray(counts.experimental, np.float64)
+    arms = experimental.sum((0, 2))
+    if not observational.sum() > 0 or not arms.min() > 0:
+        raise TooFewRowsError(
+            "reliability needs observational units and units of both arms of the "
+            f"experiment, got {observational.sum():g} observational, {arms[0]:g} in "
+            f"control and {arms[1]:g} in treatment; hold some out with "
+            "held_out_fraction.",
+            part="held-out",
+            observational=observational.sum(),
+            experimental=experimental.sum(),
+        )
+    joint, mu = _atoms(model, counts)
+    units = observational.sum((1, 2))
+    return Reliability(
+        joint=tuple(
+            _curve(joint[:, x, y], observational[:, x, y], units)
+            for x, y in np.ndindex(2, 2)
+        ),
+        mu=tuple(
+            _curve(mu[:, arm], experimental[:, arm, 1], experimental[:, arm].sum(1))
+            for arm in (0, 1)
+        ),
+    )
+
+
+def _atoms(model: HasAtoms | pb.Atoms, counts: Counts) -> pb.Atoms:
+    atoms = model if isinstance(model, pb.Atoms) else model.atoms(counts.z)
+    joint, mu = np.asarray(atoms.joint), np.asarray(atoms.mu)
+    num_rows = len(counts.z)
+    if joint.shape != (num_rows, 2, 2) or mu.shape != (num_rows, 2):
+        raise ValueError(
+            f"atoms must have joint [{num_rows}, 2, 2] and mu [{num_rows}, 2], one "
+            f"for each row of counts, got {list(joint.shape)} and {list(mu.shape)}."
+        )
+    return pb.Atoms(joint=joint, mu=mu)
+
+
+def _curve(
+    predicted: Float[np.ndarray, " n"],
+    events: Float[np.ndarray, " n"],
+    units: Float[np.ndarray, " n"],
+) -> ReliabilityCurve:
+    bins = np.minimum((predicted * _NUM_BINS).astype(int), _NUM_BINS - 1)
+    total, hits, sums = (
+        np.bincount(bins, weights=w, minlength=_NUM_BINS)
+        for w in (units, events, units * predicted)
+    )
+    with np.errstate(invalid="ignore"):
+        return ReliabilityCurve(sums / total, hits / total, total)
