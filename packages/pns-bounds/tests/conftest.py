@@ -1,8 +1,13 @@
 """Laws over the eight response-type cells, from which tests derive compatible atoms."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # test files share helpers
 
 settings.register_profile("workspace", deadline=None, derandomize=True)
 settings.load_profile("workspace")

@@ -2,6 +2,7 @@
 
 import decimal
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,6 +143,36 @@ def test_the_inverse_at_and_beyond_the_limits():
         pb.anchor_inverse(pb.Atoms(joint, [0.2, 0.5]))
     with pytest.raises(ValueError, match="constant X"):
         pb.anchor_inverse(pb.Atoms([[0, 0], [0.5, 0.5]], [0.5, 0.5]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inside_the_inverse_is_finite_at_the_limits_and_elsewhere_the_same(dtype):
+    rng = np.random.default_rng(4)
+    joint = softmax(rng.uniform(-3, 3, size=(1000, 4))).astype(dtype)
+    delta = rng.uniform(-3, 3, size=(1000, 2)).astype(dtype)
+    atoms = pb.Atoms(joint, pb.anchor(joint, delta))
+    chex.assert_trees_all_equal(
+        pb.anchor_inverse(atoms, boundary="inside"), pb.anchor_inverse(atoms)
+    )
+    least, greatest = joint[:, :, 1], joint[:, :, 1] + joint[:, ::-1].sum(-1)
+    eps = np.finfo(dtype).eps
+    for mu, sign in ((least, -1), (greatest, 1)):
+        inside = pb.anchor_inverse(pb.Atoms(joint, mu), boundary="inside")
+        np.testing.assert_allclose(inside, -sign * np.log(eps), rtol=1e-6)
+        back = pb.anchor(joint, inside)
+        np.testing.assert_allclose(back, mu, rtol=0, atol=2 * eps)
+
+
+def test_inside_takes_a_constant_treatment_and_forgives_rounding_alone():
+    constant = pb.Atoms([[0, 0], [0.5, 0.5]], [0.3, 0.5])
+    delta = pb.anchor_inverse(constant, boundary="inside")
+    assert np.all(np.isfinite(delta)) and delta[1] == 0
+    fair = np.full((2, 2), 0.25)
+    pb.anchor_inverse(pb.Atoms(fair, [0.25 - 5e-7, 0.5]), boundary="inside")
+    with pytest.raises(ValueError, match="can be inverted only where"):
+        pb.anchor_inverse(pb.Atoms(fair, [0.25 - 2e-6, 0.5]), boundary="inside")
+    with pytest.raises(ValueError, match="boundary must be one of"):
+        pb.anchor_inverse(constant, boundary="outside")
 
 
 def exact_logs(logits, delta) -> list[list[float]]:

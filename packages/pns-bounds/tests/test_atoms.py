@@ -1,5 +1,8 @@
 """Frequencies from counts, and the two renamings."""
 
+import chex
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 import pytest
@@ -67,6 +70,21 @@ def test_renaming_atoms_equals_renaming_every_person(cells, rename, flips):
     expected = renamed(cells, *flips)
     for have, want in zip(rename(plain), expected, strict=True):
         np.testing.assert_allclose(have, want, rtol=0, atol=1e-15)
+
+
+def test_packing_names_each_entry_and_unpacking_undoes_it(cells):
+    joint = np.array([[0.1, 0.2], [0.3, 0.4]])  # p00, p01; p10, p11
+    eta = pb.pack_atoms(pb.Atoms(joint, [0.25, 0.65]))
+    np.testing.assert_array_equal(eta, [0.65, 0.25, 0.4, 0.3, 0.2, 0.1])
+    atoms = renamed(cells.reshape(5, 100, 2, 2, 2)[0], False, False, False)
+    for one in (atoms, jax.tree.map(jnp.asarray, atoms)):
+        there_and_back = pb.unpack_atoms(pb.pack_atoms(one))
+        chex.assert_trees_all_equal(there_and_back, one)
+        chex.assert_trees_all_equal_dtypes(there_and_back, one)
+    with pytest.raises(ValueError, match=r"eta must have shape \[..., 6\]"):
+        pb.unpack_atoms(np.zeros(7))
+    with pytest.raises(ValueError, match="share their leading dimensions"):
+        pb.pack_atoms(pb.Atoms(joint, np.zeros((3, 2))))
 
 
 def test_flip_outcome_knows_two_arms():

@@ -1,160 +1,39 @@
-"""Second implementation of every bound: the response-type linear program.
+"""The bound functions: one source, averages, benefits by row, contradictions, formats.
 
-A law q[x, y0, y1] of treatment and both potential outcomes fixes the atoms; the bounds
-on a linear functional of q are the optima of that functional over all laws with the
-same atoms. Nothing here knows a closed form.
+Sharpness of the estimands themselves is in test_estimand.py.
 """
 
-import hypothesis
-import hypothesis.strategies as st
+import chex
 import numpy as np
 import pns_bounds as pb
 import pytest
-import scipy.optimize
+import scipy.linalg
+from response_program import (
+    EVENTS,
+    against_the_program,
+    assert_equal_interval,
+    atoms_of,
+    constraints,
+    optima,
+)
 
-X, Y0, Y1 = np.meshgrid([0, 1], [0, 1], [0, 1], indexing="ij")
-Y = np.where(X == 1, Y1, Y0)  # consistency: what is seen is the outcome of one's arm
-
-CELL_EVENTS = [((X == x) & (Y == y)).astype(float) for x in (0, 1) for y in (0, 1)]
-EVENTS = {
-    "complier": (Y1 == 1) & (Y0 == 0),
-    "always": (Y1 == 1) & (Y0 == 1),
-    "never": (Y1 == 0) & (Y0 == 0),
-    "defier": (Y1 == 0) & (Y0 == 1),
-}
-BENEFITS = [(2.0, 0.5, -1.0, -3.0), (0.3, 1.0, 0.8, 0.1), (1.0, 1.0, 1.0, 1.0)]
+BENEFITS = [(3.0, 0.5, -1.0, -3.0), (0.3, 1.0, 0.8, 0.1), (1.0, 1.0, 1.0, 1.0)]
 
 
-def atoms_of(law: np.ndarray) -> pb.Atoms:
-    """Sums a law q[..., x, y0, y1] into its atoms."""
-    joint = [(law * event).sum((-3, -2, -1)) for event in CELL_EVENTS]
-    mu = [(law * (outcome == 1)).sum((-3, -2, -1)) for outcome in (Y0, Y1)]
-    joint = np.stack(joint, axis=-1)
-    return pb.Atoms(joint.reshape(*joint.shape[:-1], 2, 2), np.stack(mu, axis=-1))
-
-
-def constraints(atoms: pb.Atoms, joint: bool = True, mu: bool = True):
-    """Returns rows and right-hand sides of the equalities that the atoms impose."""
-    rows = [np.ones(8)]
-    values = [1.0]
-    if joint:
-        rows += [event.ravel() for event in CELL_EVENTS]
-        values += list(np.ravel(atoms.joint))
-    if mu:
-        rows += [(outcome == 1).ravel().astype(float) for outcome in (Y0, Y1)]
-        values += list(np.ravel(atoms.mu))
-    return np.array(rows), np.array(values)
-
-
-def optima(objective: np.ndarray, rows: np.ndarray, values: np.ndarray):
-    """Minimises and maximises a linear functional of nonnegative cells."""
-    ends = []
-    for sign in (1, -1):
-        solution = scipy.optimize.linprog(
-            sign * objective.ravel().astype(float),
-            A_eq=rows,
-            b_eq=values,
-            bounds=(0, None),
-            method="highs",
-            options={
-                "primal_feasibility_tolerance": 1e-10,
-                "dual_feasibility_tolerance": 1e-10,
-            },
-        )
-        assert solution.status == 0, solution.message
-        ends.append(sign * solution.fun)
-    return ends
-
-
-def law_from_counts(counts) -> np.ndarray:
-    counts = np.array(counts, dtype=float)
-    return (counts / counts.sum()).reshape(2, 2, 2)
-
-
-def laws():
-    """Laws from eight counts, zeros being common; cells as rare as 1 in 8,000."""
-    count = st.one_of(st.just(0), st.integers(0, 1000))
-    counts = st.lists(count, min_size=8, max_size=8).filter(sum)
-    return counts.map(law_from_counts)
-
-
-# Cells in the order of (x, y0, y1), the last index fastest.
-NOBODY_TREATED_RESPONDED = law_from_counts([3, 1, 4, 1, 5, 0, 9, 0])  # p11 = 0
-EVERYBODY_TREATED = law_from_counts([0, 0, 0, 0, 2, 7, 1, 8])
-NOBODY_TREATED = law_from_counts([2, 7, 1, 8, 0, 0, 0, 0])
-EVERYBODY_RESPONDS = law_from_counts([0, 0, 0, 3, 0, 0, 0, 5])
-TREATMENT_DECIDES = law_from_counts([0, 4, 0, 0, 0, 6, 0, 0])
-ONE_CELL = law_from_counts([0, 0, 0, 0, 0, 0, 1, 0])
-
-
-def against_the_program(test):
-    """Runs a test of one law on hypothesis' laws and on the degenerate ones."""
-    for law in (
-        NOBODY_TREATED_RESPONDED,
-        EVERYBODY_TREATED,
-        NOBODY_TREATED,
-        EVERYBODY_RESPONDS,
-        TREATMENT_DECIDES,
-        ONE_CELL,
+def test_each_function_is_the_interval_of_its_estimand(cells):
+    atoms = atoms_of(cells)
+    types = pb.response_type_bounds(atoms)
+    for interval, estimand in (
+        (pb.pns_bounds(atoms), pb.PNS),
+        (pb.harm_bounds(atoms), pb.HARM),
+        (pb.pn_bounds(atoms), pb.PN),
+        (pb.ps_bounds(atoms), pb.PS),
+        (types.complier, pb.PNS),
+        (types.always, pb.ALWAYS),
+        (types.never, pb.NEVER),
+        (types.defier, pb.HARM),
     ):
-        test = hypothesis.example(law=law)(test)
-    return hypothesis.settings(max_examples=150)(hypothesis.given(law=laws())(test))
-
-
-def assert_equal_interval(interval: pb.Interval, ends, law) -> None:
-    np.testing.assert_allclose(
-        [float(interval.lower), float(interval.upper)],
-        ends,
-        rtol=0,
-        atol=1e-9,
-        err_msg=f"law q[x, y0, y1] = {law.tolist()}",
-    )
-
-
-@against_the_program
-def test_pns_and_harm_are_the_optima_of_the_program(law):
-    atoms = atoms_of(law)
-    program = constraints(atoms)
-    assert_equal_interval(
-        pb.pns_bounds(atoms), optima(EVENTS["complier"], *program), law
-    )
-    assert_equal_interval(
-        pb.harm_bounds(atoms), optima(EVENTS["defier"], *program), law
-    )
-
-
-@against_the_program
-def test_each_response_type_is_the_optimum_of_the_program(law):
-    atoms = atoms_of(law)
-    for name, interval in pb.response_type_bounds(atoms)._asdict().items():
-        ends = optima(EVENTS[name], *constraints(atoms))
-        assert_equal_interval(interval, ends, law)
-
-
-@against_the_program
-def test_pn_is_the_optimum_of_the_program_or_undefined(law):
-    atoms = atoms_of(law)
-    p11 = atoms.joint[1, 1]
-    interval = pb.pn_bounds(atoms)
-    if p11 == 0:
-        assert np.isnan(interval.lower) and np.isnan(interval.upper)
-    else:
-        unharmed = (X == 1) & (Y == 1) & (Y0 == 0)
-        assert_equal_interval(
-            interval, optima(unharmed / p11, *constraints(atoms)), law
-        )
-
-
-@against_the_program
-def test_ps_is_the_optimum_of_the_program_or_undefined(law):
-    atoms = atoms_of(law)
-    p00 = atoms.joint[0, 0]
-    interval = pb.ps_bounds(atoms)
-    if p00 == 0:
-        assert np.isnan(interval.lower) and np.isnan(interval.upper)
-    else:
-        helped = (X == 0) & (Y == 0) & (Y1 == 1)
-        assert_equal_interval(interval, optima(helped / p00, *constraints(atoms)), law)
+        chex.assert_trees_all_equal(interval, estimand.bounds(atoms))
 
 
 @against_the_program
@@ -174,7 +53,7 @@ def test_unit_selection_is_the_optimum_of_the_program(law):
 @against_the_program
 def test_a_single_source_gives_the_optimum_of_its_own_program(law):
     atoms = atoms_of(law)
-    pns = EVENTS["complier"]
+    pns = EVENTS["pns"]
     assert_equal_interval(
         pb.experimental_only_bounds(atoms.mu),
         optima(pns, *constraints(atoms, joint=False)),
@@ -208,7 +87,7 @@ def test_the_average_is_the_optimum_of_the_program_over_all_strata():
     programs = [constraints(pb.Atoms(*row)) for row in zip(*atoms, strict=True)]
     rows = scipy.linalg.block_diag(*[program[0] for program in programs])
     values = np.concatenate([program[1] for program in programs])
-    objective = np.concatenate([s * EVENTS["complier"].ravel() for s in share])
+    objective = np.concatenate([s * EVENTS["pns"].ravel() for s in share])
 
     average = pb.average_bounds(pb.pns_bounds(atoms), weights)
 

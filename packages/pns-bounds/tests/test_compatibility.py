@@ -45,6 +45,22 @@ def test_each_slack_measures_its_own_constraint():
     np.testing.assert_array_equal(violated < 0, [True, False, False, True])
 
 
+def test_the_matrix_of_slacks_is_theirs_and_names_them():
+    atoms = random_atoms(1000)
+    slack = pb.compatibility_slack(atoms)
+    by_matrix = pb.pack_atoms(atoms) @ pb.SLACK_MATRIX.T + pb.SLACK_OFFSET
+    np.testing.assert_allclose(slack, by_matrix, rtol=0, atol=1e-15)
+    names = dict(
+        zip(
+            ("mu1", "mu0", "p11", "p10", "p01", "p00"),
+            pb.pack_atoms(atoms).T,
+            strict=True,
+        )
+    )
+    for column, constraint in zip(slack.T, pb.CONSTRAINTS, strict=True):
+        np.testing.assert_array_equal(eval(constraint, names), column >= 0)
+
+
 def test_a_tolerance_forgives_what_is_smaller():
     atoms = pb.Atoms(np.full((2, 2), 0.25), [0.5, 0.24])
     assert not pb.is_compatible(atoms)

@@ -12,14 +12,6 @@ def random_atoms(num_rows: int = 1000) -> pb.Atoms:
     return pb.Atoms(joint, rng.random((num_rows, 2)))
 
 
-def eta_of(atoms: pb.Atoms) -> np.ndarray:
-    """Orders the atoms as in app. sec:pns-theory: mu1, mu0, p11, p10, p01, p00."""
-    joint, mu = atoms
-    columns = [mu[:, 1], mu[:, 0]]
-    columns += [joint[:, x, y] for x, y in ((1, 1), (1, 0), (0, 1), (0, 0))]
-    return np.stack(columns, axis=-1)
-
-
 def test_the_matrix_reproduces_the_terms():
     atoms = random_atoms()
     terms = pb.bound_terms(atoms)
@@ -27,14 +19,19 @@ def test_the_matrix_reproduces_the_terms():
     np.testing.assert_array_equal(terms.lower[:, 0], 0)
     np.testing.assert_allclose(
         np.concatenate([terms.lower[:, 1:], terms.upper], axis=-1),
-        eta_of(atoms) @ pb.TERM_MATRIX.T + pb.TERM_OFFSET,
+        pb.pack_atoms(atoms) @ pb.TERM_MATRIX.T + pb.TERM_OFFSET,
         rtol=0,
         atol=1e-15,
     )
 
 
 def test_the_matrix_cannot_be_changed_by_accident():
-    for constant in (pb.TERM_MATRIX, pb.TERM_OFFSET):
+    for constant in (
+        pb.TERM_MATRIX,
+        pb.TERM_OFFSET,
+        pb.SLACK_MATRIX,
+        pb.SLACK_OFFSET,
+    ):
         with pytest.raises(ValueError, match="read-only"):
             constant[0] = 2
 
@@ -52,7 +49,8 @@ def test_no_upper_term_of_anchored_atoms_rounds_below_zero():
     joint = (weights / weights.sum(1, keepdims=True)).reshape(-1, 2, 2)
     atoms = pb.Atoms(joint, pb.anchor(joint, logits[:, 4:]))
     assert np.all(pb.is_compatible(atoms))
-    assert np.all(pb.bound_terms(atoms).upper >= 0)
+    for estimand in (pb.PNS, pb.HARM):
+        assert np.all(estimand.terms(atoms).upper >= 0)
 
 
 def test_terms_by_hand():
