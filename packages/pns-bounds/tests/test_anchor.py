@@ -93,11 +93,11 @@ def test_a_total_that_rounds_above_one_leaves_mu_a_probability():
 def test_the_map_is_the_convex_combination_of_the_paper():
     numbers = sextuples(1, 1000)[:250].astype(np.float64)
     joint = softmax(numbers[:, :4])
-    share = 1 / (1 + np.exp(-numbers[:, 4:]))
+    position = 1 / (1 + np.exp(-numbers[:, 4:]))
     least, greatest = joint[:, :, 1], 1 - joint[:, :, 0]
     np.testing.assert_allclose(
         pb.anchor(joint, numbers[:, 4:]),
-        (1 - share) * least + share * greatest,
+        (1 - position) * least + position * greatest,
         atol=1e-15,
     )
 
@@ -185,11 +185,11 @@ def exact_logs(logits, delta) -> list[list[float]]:
             ((p00, p01), p10 + p11, delta[0]),
             ((p10, p11), p00 + p01, delta[1]),
         ):
-            share = 1 / (1 + (-decimal.Decimal(float(d))).exp())
+            position = 1 / (1 + (-decimal.Decimal(float(d))).exp())
             rows.append(
                 [
-                    float((own[0] + other * (1 - share)).ln()),
-                    float((own[1] + other * share).ln()),
+                    float((own[0] + other * (1 - position)).ln()),
+                    float((own[1] + other * position).ln()),
                 ]
             )
         return rows

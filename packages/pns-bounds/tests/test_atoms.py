@@ -33,7 +33,7 @@ def test_frequencies_are_shares_of_the_right_totals():
         ),
         (np.full((2, 2), 3e4, "f2"), np.ones((2, 2), "f2"), "a total that its format"),
         (np.ones((2, 2), "f2"), np.full((2, 2), 4e4, "f2"), "totals that their format"),
-        ([[0, 0], [0, 0]], [[1, 1], [1, 1]], "at least one observational person"),
+        ([[0, 0], [0, 0]], [[1, 1], [1, 1]], "at least one observational unit"),
         ([[1, 2], [3, 4]], [[0, 0], [1, 1]], "each arm of the experiment"),
         ([[1, 2], [3, 4]], [[[1, 1], [1, 1]]], "share their leading dimensions"),
     ],
@@ -65,7 +65,7 @@ def renamed(cells: np.ndarray, flip_y0: bool, flip_y1: bool, flip_x: bool):
         (lambda atoms: pb.flip_outcome(atoms, arm=1), (False, True, False)),
     ],
 )
-def test_renaming_atoms_equals_renaming_every_person(cells, rename, flips):
+def test_renaming_atoms_equals_renaming_every_unit(cells, rename, flips):
     plain = renamed(cells, False, False, False)
     expected = renamed(cells, *flips)
     for have, want in zip(rename(plain), expected, strict=True):

@@ -82,20 +82,20 @@ def test_the_average_is_the_optimum_of_the_program_over_all_strata():
     rng = np.random.default_rng(3)
     laws_by_stratum = rng.dirichlet(np.full(8, 0.5), size=4).reshape(4, 2, 2, 2)
     weights = np.array([1.0, 3.0, 0.0, 2.0])
-    share = weights / weights.sum()
+    portions = weights / weights.sum()
     atoms = atoms_of(laws_by_stratum)
     programs = [constraints(pb.Atoms(*row)) for row in zip(*atoms, strict=True)]
     rows = scipy.linalg.block_diag(*[program[0] for program in programs])
     values = np.concatenate([program[1] for program in programs])
-    objective = np.concatenate([s * EVENTS["pns"].ravel() for s in share])
+    objective = np.concatenate([s * EVENTS["pns"].ravel() for s in portions])
 
     average = pb.average_bounds(pb.pns_bounds(atoms), weights)
 
     assert_equal_interval(average, optima(objective, rows, values), laws_by_stratum)
     marginal = pb.pns_bounds(
         pb.Atoms(
-            np.einsum("i,ixy->xy", share, atoms.joint),
-            np.einsum("i,ix->x", share, atoms.mu),
+            np.einsum("i,ixy->xy", portions, atoms.joint),
+            np.einsum("i,ix->x", portions, atoms.mu),
         )
     )
     assert marginal.width > average.width + 0.01  # covariates narrow the interval

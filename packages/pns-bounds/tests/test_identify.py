@@ -1,4 +1,4 @@
-"""Identification against enumeration of the response types of every person."""
+"""Identification against enumeration of the response types of every unit."""
 
 import numpy as np
 import pns_bounds as pb
@@ -6,16 +6,16 @@ import pytest
 
 
 def enumerate_truth(law: np.ndarray):
-    """Adds up the eight kinds of people (x, y0, y1) one by one."""
+    """Adds up the eight kinds of units (x, y0, y1) one by one."""
     joint, mu = np.zeros((2, 2)), np.zeros(2)
     pns = necessary = sufficient = 0.0
     for x, y0, y1 in np.ndindex(2, 2, 2):
-        share = law[x, y0, y1]
-        joint[x, (y0, y1)[x]] += share
-        mu += share * np.array([y0, y1])
-        pns += share * (y1 == 1 and y0 == 0)
-        necessary += share * (x == 1 and y1 == 1 and y0 == 0)
-        sufficient += share * (x == 0 and y0 == 0 and y1 == 1)
+        weight = law[x, y0, y1]
+        joint[x, (y0, y1)[x]] += weight
+        mu += weight * np.array([y0, y1])
+        pns += weight * (y1 == 1 and y0 == 0)
+        necessary += weight * (x == 1 and y1 == 1 and y0 == 0)
+        sufficient += weight * (x == 0 and y0 == 0 and y1 == 1)
     pn = necessary / joint[1, 1] if joint[1, 1] > 0 else np.nan
     ps = sufficient / joint[0, 0] if joint[0, 0] > 0 else np.nan
     return pb.Atoms(joint, mu), (pns, pn, ps)
@@ -35,7 +35,7 @@ def test_monotonicity_identifies_all_three(cells):
 def test_monotonicity_is_refuted_by_atoms_that_show_harm():
     # P(Y=1) = 0.6 is less than mu0: some of the treated were harmed.
     atoms = pb.Atoms([[0.1, 0.2], [0.3, 0.4]], [0.7, 0.65])
-    with pytest.raises(pb.IncompatibleAtomsError, match="Somebody is harmed"):
+    with pytest.raises(pb.IncompatibleAtomsError, match="Some units are harmed"):
         pb.identify_under_monotonicity(atoms)
     assert pb.identify_under_monotonicity(atoms, incompatible="allow").pns < 0
     with pytest.raises(ValueError, match=r"one of \['raise', 'allow'\]"):
@@ -82,7 +82,7 @@ def test_exogeneity_identifies_mu_and_gives_the_bounds_of_the_experiment():
         atoms, _ = enumerate_truth(law)
         mu = pb.identify_under_exogeneity(atoms.joint)
         np.testing.assert_allclose(mu, atoms.mu, rtol=0, atol=1e-12)
-        # Choices that tell nothing about people add nothing to the experiment.
+        # Choices that tell nothing about the units add nothing to the experiment.
         np.testing.assert_allclose(
             pb.pns_bounds(pb.Atoms(atoms.joint, mu)),
             pb.experimental_only_bounds(atoms.mu),

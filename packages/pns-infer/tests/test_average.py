@@ -13,14 +13,16 @@ def test_the_mean_of_a_well_identified_term_is_that_of_its_draws():
     lower = 0.5 + 0.05 * rng.standard_normal((1999, 4, 1))
     upper = 0.8 + 0.01 * rng.standard_normal((1999, 4, 1))
     weights = np.array([1.0, 2.0, 3.0, 4.0])
-    made = pi.average_interval(
+    interval = pi.average_interval(
         pb.BoundTerms(lower, upper), sample_size=100, weights=weights
     )
     means = lower[..., 0] @ weights / 10
     half = np.median(means)
-    np.testing.assert_allclose(made.bound_lower, half, atol=0.005)
+    np.testing.assert_allclose(interval.bound_lower, half, atol=0.005)
     np.testing.assert_allclose(
-        made.lower, means.mean() - np.quantile(means - means.mean(), 0.975), atol=0.005
+        interval.lower,
+        means.mean() - np.quantile(means - means.mean(), 0.975),
+        atol=0.005,
     )
     only_first = pi.average_interval(
         pb.BoundTerms(lower, upper), sample_size=100, weights=[1, 0, 0, 0]
@@ -32,7 +34,7 @@ def test_the_mean_of_a_well_identified_term_is_that_of_its_draws():
     groups = pi.average_interval(
         pb.BoundTerms(lower, upper), sample_size=100, weights=[weights, [1, 0, 0, 0]]
     )
-    for field, one, two in zip(groups, made, only_first, strict=True):
+    for field, one, two in zip(groups, interval, only_first, strict=True):
         np.testing.assert_allclose(field, [one, two])
 
 
@@ -53,8 +55,8 @@ def test_the_mean_is_covered_whether_terms_tie_or_not(gap):
         errors = error * rng.standard_normal((2, num, 2))
         middle = pb.BoundTerms(low + errors[0], high + errors[1])
         draws = pb.BoundTerms(middle.lower + noise[0], middle.upper + noise[1])
-        made = pi.average_interval(draws, 0.1, sample_size=20_000, center=middle)
-        covered.append(made.lower <= 0.3 and made.upper >= 0.7)
+        interval = pi.average_interval(draws, 0.1, sample_size=20_000, center=middle)
+        covered.append(interval.lower <= 0.3 and interval.upper >= 0.7)
         plug_in.append(np.mean(middle.lower.max(1)) - 0.3)
     assert np.mean(covered) > 0.9 - 3 * 0.017
     if gap == 0:
@@ -65,11 +67,11 @@ def test_the_mean_is_covered_whether_terms_tie_or_not(gap):
 
 def test_averages_lie_in_their_limits_and_bad_weights_are_told():
     draws = draw_atoms(400, 10, noise=2.0)
-    made = pi.average_interval(draws, sample_size=500)
-    assert 0 <= made.lower <= made.bound_lower
-    assert made.bound_upper <= made.upper <= 1 and not made.is_empty
+    interval = pi.average_interval(draws, sample_size=500)
+    assert 0 <= interval.lower <= interval.bound_lower
+    assert interval.bound_upper <= interval.upper <= 1 and not interval.is_empty
     chunked = pi.average_interval(draws, sample_size=500, points_per_chunk=3)
-    np.testing.assert_allclose(made, chunked, atol=1e-12)
+    np.testing.assert_allclose(interval, chunked, atol=1e-12)
     for weights, message in (
         (np.ones(9), "one per point, got 9 for 10"),
         (np.ones(11), "one per point, got 11 for 10"),

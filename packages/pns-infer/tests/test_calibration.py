@@ -1,5 +1,6 @@
 """Calibration of draws: it finds the factor by which draws were shrunk."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +44,7 @@ def test_the_boundary_is_moved_inside_and_contradictions_are_told():
         pi.scale_draws(pb.Atoms(even, mu * 0 + 0.1), 1.0)
 
 
-def simulate(shrink, num_cells=400, people=60, groups=False, seed=0):
+def simulate(shrink, num_cells=400, units=60, groups=False, seed=0):
     """Draws whose deviations about the truth are right, then shrunk about their mean."""
     rng = np.random.default_rng(seed)
     raw = rng.standard_normal((num_cells, 6))
@@ -56,16 +57,19 @@ def simulate(shrink, num_cells=400, people=60, groups=False, seed=0):
         return pb.Atoms(joint, pb.anchor(joint, raw[..., 4:]))
 
     truth = atoms(raw)
-    if groups:  # each cell is many rows of one person
-        rows = np.repeat(np.arange(num_cells), people)
-        share = 1
+    if groups:  # each cell is many rows of one unit
+        rows = np.repeat(np.arange(num_cells), units)
+        per_row = 1
     else:
-        rows, share = np.arange(num_cells), people
+        rows, per_row = np.arange(num_cells), units
     observational = np.stack(
-        [rng.multinomial(share, truth.joint[row].ravel()).reshape(2, 2) for row in rows]
+        [
+            rng.multinomial(per_row, truth.joint[row].ravel()).reshape(2, 2)
+            for row in rows
+        ]
     )
-    ones = rng.binomial(share, truth.mu[rows])
-    experimental = np.stack([share - ones, ones], axis=-1)
+    ones = rng.binomial(per_row, truth.mu[rows])
+    experimental = np.stack([per_row - ones, ones], axis=-1)
     drawn = atoms(moved)
     return (
         pb.Atoms(*(part[:, rows] for part in drawn)),
@@ -79,14 +83,14 @@ def simulate(shrink, num_cells=400, people=60, groups=False, seed=0):
 @pytest.mark.parametrize("shrink", [0.5, 1.0, 2.0])
 def test_the_scale_that_was_lost_is_found(shrink):
     """400 independent cells: the profile is sharp to about ten per cent."""
-    made = pi.calibrate_draws(*simulate(shrink)[:3])
-    np.testing.assert_allclose(made.draw_scale * shrink, 1, atol=0.25)
-    assert made.interval[0] <= made.draw_scale <= made.interval[1]
-    assert 1.02 < made.interval[1] / made.interval[0] < 1.5
-    assert made.log_likelihood.shape == made.draw_scales.shape
-    best = np.argmax(made.log_likelihood)
+    calibration = pi.calibrate_draws(*simulate(shrink)[:3])
+    np.testing.assert_allclose(calibration.draw_scale * shrink, 1, atol=0.25)
+    assert calibration.interval[0] <= calibration.draw_scale <= calibration.interval[1]
+    assert 1.02 < calibration.interval[1] / calibration.interval[0] < 1.5
+    assert calibration.log_likelihood.shape == calibration.draw_scales.shape
+    best = np.argmax(calibration.log_likelihood)
     np.testing.assert_allclose(
-        np.log(made.draw_scale / made.draw_scales[best]), 0, atol=0.15
+        np.log(calibration.draw_scale / calibration.draw_scales[best]), 0, atol=0.15
     )
 
 
@@ -99,10 +103,10 @@ def test_both_tables_are_judged():
 
 
 @pytest.mark.slow
-def test_rows_of_single_people_are_judged_by_group():
-    """Each cell is twenty rows of one person, who share the error of their cell."""
+def test_rows_of_single_units_are_judged_by_group():
+    """Each cell is twenty rows of one unit, which share the error of their cell."""
     draws, observational, experimental, rows = simulate(
-        0.5, num_cells=150, people=20, groups=True
+        0.5, num_cells=150, units=20, groups=True
     )
     joint = pi.calibrate_draws(draws, observational, experimental, groups=rows)
     np.testing.assert_allclose(joint.draw_scale, 2, rtol=0.4)
@@ -121,7 +125,40 @@ def test_neighborhoods_are_near_and_of_the_size_asked_for():
         pi.neighborhoods(z, 0)
 
 
-def test_held_out_people_that_do_not_fit_are_told():
+def choice_by_hand(z, observational, experimental):
+    """The rule written a second time: the choice must stay the same for a seed."""
+    rng = np.random.default_rng(0)
+    rows = np.arange(len(z))
+    units = float(np.sum(observational)) + float(np.sum(experimental))
+    if units < 2 * len(rows):
+        labels = pi.neighborhoods(z, 8)
+        chosen = rng.permutation(labels.max() + 1)[:1000]
+        rows = np.flatnonzero(np.isin(labels, chosen))
+        return rows, labels[rows]
+    return np.sort(rng.choice(rows, 8000, replace=False)), None
+
+
+def test_rows_to_calibrate_by_are_grouped_only_where_nobody_has_a_twin():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((20_000, 3))
+    single = np.zeros((20_000, 2, 2), int)
+    single[:, 0, 0] = 1
+    nothing = np.zeros_like(single)
+    rows, groups = pi.choose_calibration_rows(z, single, nothing)
+    chex.assert_trees_all_equal((rows, groups), choice_by_hand(z, single, nothing))
+    assert np.all(np.diff(rows) > 0) and groups.shape == rows.shape
+    assert len(np.unique(groups)) == 1000 and np.bincount(groups).max() < 16
+    twins = pi.choose_calibration_rows(z, single, single)
+    chex.assert_trees_all_equal(twins, choice_by_hand(z, single, single))
+    assert twins[1] is None and len(twins[0]) == 8000
+    few, none = pi.choose_calibration_rows(z[:100], single[:100], single[:100])
+    np.testing.assert_array_equal(few, np.arange(100))
+    assert none is None
+    other, _ = pi.choose_calibration_rows(z, single, nothing, seed=1)
+    assert not np.array_equal(other, rows)
+
+
+def test_held_out_units_that_do_not_fit_are_told():
     draws = draw_atoms(20, 3)
     cells = np.ones((3, 2, 2))
     with pytest.raises(ValueError, match=r"experimental must be counts of shape \[3"):

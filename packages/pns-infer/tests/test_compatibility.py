@@ -11,14 +11,18 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from pns_infer import _compatibility
+from scipy import stats
 
 KEY = jax.random.key(0)
 
 
-def draw_tables(rng, atoms, people, assigned):
+def draw_tables(rng, atoms, observed, assigned):
     """Draws a table of each kind for every stratum."""
     observational = np.stack(
-        [rng.multinomial(people, joint.ravel()).reshape(2, 2) for joint in atoms.joint]
+        [
+            rng.multinomial(observed, joint.ravel()).reshape(2, 2)
+            for joint in atoms.joint
+        ]
     )
     ones = rng.binomial(assigned, atoms.mu)
     return observational, np.stack([assigned - ones, ones], axis=-1)
@@ -34,16 +38,16 @@ def boundary(num_strata):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("num_strata", "people", "assigned"),
+    ("num_strata", "observed", "assigned"),
     [(1, 200, 100), (5, 2000, 500), (100, 60, 30), (20, 30, 400)],
 )
-def test_the_size_at_the_boundary_is_at_most_alpha(num_strata, people, assigned):
+def test_the_size_at_the_boundary_is_at_most_alpha(num_strata, observed, assigned):
     """400 replicates at 10%: Monte Carlo error 0.015."""
     rng = np.random.default_rng(0)
     atoms = boundary(num_strata)
     rejections = [
         pi.compatibility_test(
-            KEY, *draw_tables(rng, atoms, people, assigned), num_draws=1000
+            KEY, *draw_tables(rng, atoms, observed, assigned), num_draws=1000
         ).p_value
         <= 0.1
         for _ in range(400)
@@ -57,14 +61,14 @@ def test_power_grows_to_one_and_the_guilty_inequality_is_named():
     atoms = boundary(8)
     atoms.mu[3] = [0.5, 0.2]  # mu1 falls below p11 = 0.3 in one stratum of eight
     found = {}
-    for people in (100, 400, 3000):
+    for observed in (100, 400, 3000):
         results = [
             pi.compatibility_test(
-                KEY, *draw_tables(rng, atoms, people, people), num_draws=1000
+                KEY, *draw_tables(rng, atoms, observed, observed), num_draws=1000
             )
             for _ in range(30)
         ]
-        found[people] = np.mean([r.p_value < 0.05 for r in results])
+        found[observed] = np.mean([r.p_value < 0.05 for r in results])
     assert found[100] < found[400] <= found[3000] == 1
     last = results[-1]
     assert last.stratum == 3 and last.constraint == "p11 <= mu1"
@@ -89,18 +93,48 @@ def test_slack_does_not_cost_power():
     assert p["many"] < 3 * p["one"]
 
 
+def counts_with_ratio(ratio, num_units=40_000):
+    """Tables in which mu1 exceeds p11 = 0.3 by so many standard errors of smoothed counts.
+
+    The three other slacks lie more than 20 standard errors inside.
+    """
+    p11 = 0.3
+    mu1 = p11
+    for _ in range(20):  # the error depends on mu1
+        error = np.sqrt((p11 * (1 - p11) + mu1 * (1 - mu1)) / num_units)
+        mu1 = p11 + ratio * error
+    observational = num_units * np.array([[0.3, 0.2], [0.2, p11]])
+    experimental = num_units * np.array([[0.5, 0.5], [1 - mu1, mu1]])
+    return observational, experimental
+
+
+def test_selection_keeps_what_lies_within_twice_kappa_of_the_least():
+    """Strata at -1.5, 6.5 and 10 standard errors; kappa is 3.2 for their 12 slacks.
+
+    The least corrected slack is 1.7 errors, so the second stratum is kept if its ratio is
+    below 1.7 + 2 * 3.2 = 8.1 (with one kappa: 4.9, with none: 1.7), and the third is not
+    (with three: 11.3). The p-value is then that of the greatest of two independent
+    normals. 20,000 draws: Monte Carlo error 0.0024; one normal gives 0.067, three 0.187.
+    """
+    tables = zip(*map(counts_with_ratio, (-1.5, 6.5, 10.0)), strict=True)
+    result = pi.compatibility_test(KEY, *map(np.stack, tables), num_draws=20_000)
+    np.testing.assert_allclose(result.statistic, 1.5, atol=0.02)
+    expected = 1 - stats.norm.cdf(result.statistic) ** 2
+    np.testing.assert_allclose(result.p_value, expected, atol=4 * 0.0024)
+
+
 def test_the_estimates_are_those_of_smoothed_counts():
     observational, experimental = [[[9, 21], [51, 19]]], [[[79, 21], [51, 49]]]
-    made = pi.compatibility_test(KEY, observational, experimental, num_draws=200)
+    result = pi.compatibility_test(KEY, observational, experimental, num_draws=200)
     atoms = pb.atoms_from_counts(
         np.array(observational) + 1, np.array(experimental) + 1
     )
-    np.testing.assert_allclose(made.slack, pb.compatibility_slack(atoms))
+    np.testing.assert_allclose(result.slack, pb.compatibility_slack(atoms))
     p11, mu1 = atoms.joint[0, 1, 1], atoms.mu[0, 1]
     variance = p11 * (1 - p11) / 104 + mu1 * (1 - mu1) / 102
-    np.testing.assert_allclose(made.standard_error[0, 0], np.sqrt(variance))
+    np.testing.assert_allclose(result.standard_error[0, 0], np.sqrt(variance))
     np.testing.assert_allclose(
-        made.statistic, -np.min(made.slack / made.standard_error)
+        result.statistic, -np.min(result.slack / result.standard_error)
     )
 
 
@@ -119,10 +153,10 @@ def test_only_kept_slacks_are_simulated_and_blocks_are_independent(monkeypatch):
     assert both.mean() > first.mean() + 0.1
 
 
-def test_strata_without_people_are_told():
-    with pytest.raises(ValueError, match="one person in each arm"):
+def test_strata_without_units_are_told():
+    with pytest.raises(ValueError, match="one unit in each arm"):
         pi.compatibility_test(KEY, [[[1, 1], [1, 1]]], [[[0, 0], [1, 1]]])
-    with pytest.raises(ValueError, match="one observational person"):
+    with pytest.raises(ValueError, match="one observational unit"):
         pi.compatibility_test(KEY, [[[0, 0], [0, 0]]], [[[1, 1], [1, 1]]])
     with pytest.raises(ValueError, match="add a leading axis"):
         pi.compatibility_test(KEY, [[1, 1], [1, 1]], [[1, 1], [1, 1]])
@@ -155,7 +189,7 @@ def cross(x, y):
 
 @pytest.mark.skipif(find_data() is None, reason="set PNS_DATA to the public data")
 def test_lalonde_nsw_with_cps_is_a_known_contradiction():
-    """CPS people chose no training and mostly work; NSW controls mostly would not."""
+    """CPS units chose no training and mostly work; NSW controls mostly would not."""
     treat, earns = read_lalonde("nsw.csv")
     cps_treat, cps_earns = read_lalonde("cps_controls.csv.gz")
     chosen = treat == 1

@@ -16,13 +16,17 @@ def side(draws, center=None):
     return _critical.make_side(np.asarray(draws, float), center)
 
 
+def select(terms, limit=np.inf):
+    return _critical.select_terms(terms, _critical.sorted_maxima(terms), 1000, limit)
+
+
 def test_draws_are_standardized_by_their_own_mean_and_deviation():
-    made = side([[1.0, 2.0, 6.0], [4.0, 4.0, 4.0]])
-    np.testing.assert_allclose(made.center, [3, 4])
-    np.testing.assert_allclose(made.standard_error, [np.sqrt(7), 0])
+    terms = side([[1.0, 2.0, 6.0], [4.0, 4.0, 4.0]])
+    np.testing.assert_allclose(terms.center, [3, 4])
+    np.testing.assert_allclose(terms.standard_error, [np.sqrt(7), 0])
     # A tail is positive where the draw lies below the mean.
-    np.testing.assert_allclose(made.tails[0] * np.sqrt(7), [2, 1, -3])
-    np.testing.assert_array_equal(made.tails[1], 0)
+    np.testing.assert_allclose(terms.tails[0] * np.sqrt(7), [2, 1, -3])
+    np.testing.assert_array_equal(terms.tails[1], 0)
 
 
 @pytest.mark.parametrize(
@@ -61,15 +65,15 @@ def test_too_few_draws_are_an_error_that_says_how_many():
 
 def test_kappa_by_hand():
     """Two terms, three draws: the maxima of tails are found on paper."""
-    made = side([[0.0, 1.0, 2.0], [5.0, 3.0, 4.0]])
-    maxima = _critical.sorted_maxima(made)
+    terms = side([[0.0, 1.0, 2.0], [5.0, 3.0, 4.0]])
+    maxima = _critical.sorted_maxima(terms)
     # Tails: (1, 0, -1) and (-1, 1, 0); maxima by draw: 1, 1, 0.
     np.testing.assert_allclose(maxima.values, [0, 1, 1])
     assert _critical.critical_value(maxima, 0.5) == 1
     assert _critical.critical_value(maxima, 0.25) == 0
-    alone = _critical.sorted_maxima(made, np.array([True, False]))
+    alone = _critical.sorted_maxima(terms, np.array([True, False]))
     np.testing.assert_allclose(alone.values, [-1, 0, 1])
-    corrected = _critical.corrected_minimum(made, maxima, 0.5)
+    corrected = _critical.corrected_minimum(terms, maxima, 0.5)
     np.testing.assert_allclose(corrected.value, 1 + 1 * 1)
     assert corrected.term == 0
 
@@ -81,14 +85,14 @@ def test_selection_by_hand():
         [[1.0], [0.1], [1.0], [0.0]]
     ) * rng.standard_normal((4, DRAWS))
     draws[3] = 2.0  # known
-    made = side(draws)
+    terms = side(draws)
     gamma = 1 - 0.1 / np.log(1000)
-    kappa = np.sort(np.max(made.tails[:3], axis=0))[
+    kappa = np.sort(np.max(terms.tails[:3], axis=0))[
         int(np.ceil((DRAWS + 1) * gamma)) - 1
     ]
-    least = np.min(made.center + kappa * made.standard_error)
-    expected = made.center <= least + 2 * kappa * made.standard_error
-    np.testing.assert_array_equal(_critical.select_terms(made, 1000), expected)
+    least = np.min(terms.center + kappa * terms.standard_error)
+    expected = terms.center <= least + 2 * kappa * terms.standard_error
+    np.testing.assert_array_equal(select(terms), expected)
     assert expected.tolist() == [True, True, False, False]
 
 
@@ -149,7 +153,7 @@ def test_gaussian_coverage_is_nominal(name, selection):
         drawn[1] = sign * (estimates[None] + normals[:, None])
         if which == "lower":
             terms.reverse(), drawn.reverse()
-        made = pi.intervals_from_draws(
+        intervals = pi.intervals_from_draws(
             pb.BoundTerms(*drawn),
             alpha=0.05,
             sample_size=5000,
@@ -159,9 +163,9 @@ def test_gaussian_coverage_is_nominal(name, selection):
             center=pb.BoundTerms(*terms),
         )
         end, estimate = (
-            (made.upper, made.bound_upper)
+            (intervals.upper, intervals.bound_upper)
             if which == "upper"
-            else (-made.lower, -made.bound_lower)
+            else (-intervals.lower, -intervals.bound_lower)
         )
         coverage[which] = np.mean(end >= truth), np.mean(estimate >= truth)
     # The same numbers negated give the same answer.
@@ -190,16 +194,17 @@ def test_two_sided_coverage_of_set_and_parameter(gap, target):
     estimates = np.array([low, high]) + 0.05 * rng.standard_normal((4000, 2))
     noise = 0.05 * rng.standard_normal((DRAWS, 1, 2))
     drawn = estimates[None] + noise
-    made = pi.intervals_from_draws(
+    intervals = pi.intervals_from_draws(
         pb.BoundTerms(drawn[..., :1], drawn[..., 1:]),
         sample_size=5000,
         estimand=WIDE,
         target=target,
         center=pb.BoundTerms(estimates[:, :1], estimates[:, 1:]),
     )
-    covers_set = np.mean((made.lower <= low) & (made.upper >= high))
+    covers_set = np.mean((intervals.lower <= low) & (intervals.upper >= high))
     worst_point = min(
-        np.mean((made.lower <= value) & (made.upper >= value)) for value in (low, high)
+        np.mean((intervals.lower <= value) & (intervals.upper >= value))
+        for value in (low, high)
     )
     tolerance = 3 * np.hypot(0.0035, 0.007)
     if target == "set":
@@ -215,15 +220,15 @@ def test_the_parameter_interval_lies_within_that_of_the_set():
     rng = np.random.default_rng(3)
     lower = 0.3 + 0.1 * rng.standard_normal((500, 40, 2))
     upper = 0.5 + 0.1 * rng.standard_normal((500, 40, 2))
-    made = {
+    intervals = {
         target: pi.intervals_from_draws(
             pb.BoundTerms(lower, upper), sample_size=2000, target=target
         )
         for target in ("set", "parameter")
     }
-    assert np.all(made["set"].lower <= made["parameter"].lower)
-    assert np.all(made["set"].upper >= made["parameter"].upper)
-    assert np.any(made["set"].upper > made["parameter"].upper)
+    assert np.all(intervals["set"].lower <= intervals["parameter"].lower)
+    assert np.all(intervals["set"].upper >= intervals["parameter"].upper)
+    assert np.any(intervals["set"].upper > intervals["parameter"].upper)
 
 
 def even_side(center, error=(1.0, 1.0)):
@@ -233,10 +238,10 @@ def even_side(center, error=(1.0, 1.0)):
 
 
 def test_selection_allows_twice_the_critical_value_and_knows_the_limit():
-    kept = _critical.select_terms(even_side([0.0, 2.5]), 1000)
+    kept = select(even_side([0.0, 2.5]))
     assert kept.all()  # kappa is nearly 1: 2.5 lies within 1 + 2
-    assert not _critical.select_terms(even_side([0.0, 3.2]), 1000)[0, 1]
-    assert not _critical.select_terms(even_side([0.0, 2.5]), 1000, limit=-3.0).any()
+    assert not select(even_side([0.0, 3.2]))[0, 1]
+    assert not select(even_side([0.0, 2.5]), limit=-3.0).any()
 
 
 def test_quantiles_by_array_are_those_by_number():
@@ -247,8 +252,8 @@ def test_quantiles_by_array_are_those_by_number():
 
 
 def test_a_known_term_does_not_hold_the_greatest_tail_at_zero():
-    made = even_side([0.0, 0.0], error=(1.0, 0.0))
-    assert _critical.critical_value(_critical.sorted_maxima(made), 0.25)[0] < 0
+    terms = even_side([0.0, 0.0], error=(1.0, 0.0))
+    assert _critical.critical_value(_critical.sorted_maxima(terms), 0.25)[0] < 0
 
 
 def test_the_noisier_end_decides_how_much_the_parameter_may_save():
@@ -260,7 +265,7 @@ def test_the_noisier_end_decides_how_much_the_parameter_may_save():
     rng = np.random.default_rng(7)
     lower = 0.3 + 0.001 * rng.standard_normal((20_000, 1, 1))
     upper = 0.6 + 0.1 * rng.standard_normal((20_000, 1, 1))
-    made = pi.intervals_from_draws(
+    intervals = pi.intervals_from_draws(
         pb.BoundTerms(lower, upper), sample_size=5000, estimand=WIDE, target="parameter"
     )
-    np.testing.assert_allclose(made.kappa_upper, 1.88, atol=0.06)
+    np.testing.assert_allclose(intervals.kappa_upper, 1.88, atol=0.06)

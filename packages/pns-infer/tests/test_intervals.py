@@ -41,27 +41,27 @@ def algorithm_1(draws, alpha):
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
 def test_without_selection_it_is_algorithm_1(alpha):
     draws = draw_atoms()
-    made = pi.intervals_from_draws(draws, alpha, selection="none")
+    intervals = pi.intervals_from_draws(draws, alpha, selection="none")
     lower, upper, kappa_lower, kappa_upper = algorithm_1(draws, alpha)
-    np.testing.assert_allclose(made.lower, lower, atol=1e-12)
-    np.testing.assert_allclose(made.upper, upper, atol=1e-12)
-    np.testing.assert_allclose(made.kappa_lower, kappa_lower)
-    np.testing.assert_allclose(made.kappa_upper, kappa_upper)
+    np.testing.assert_allclose(intervals.lower, lower, atol=1e-12)
+    np.testing.assert_allclose(intervals.upper, upper, atol=1e-12)
+    np.testing.assert_allclose(intervals.kappa_lower, kappa_lower)
+    np.testing.assert_allclose(intervals.kappa_upper, kappa_upper)
     # Four lower terms with the constant 0 are three terms and a floor.
     same = pi.intervals_from_draws(pb.bound_terms(draws), alpha, selection="none")
-    np.testing.assert_allclose(same.lower, made.lower, atol=1e-15)
-    np.testing.assert_allclose(same.kappa_lower, made.kappa_lower)
+    np.testing.assert_allclose(same.lower, intervals.lower, atol=1e-15)
+    np.testing.assert_allclose(same.kappa_lower, intervals.kappa_lower)
 
 
 def test_the_sign_of_the_upper_side_matters_for_skewed_draws():
     """An upper term whose draws have a long right tail can be far too high, not low."""
     rng = np.random.default_rng(0)
     skewed = 0.5 + 0.05 * (rng.exponential(size=(5000, 1, 1)) - 1)
-    made = pi.intervals_from_draws(
+    intervals = pi.intervals_from_draws(
         pb.BoundTerms(np.zeros_like(skewed), skewed), selection="none"
     )
     # Exp(1) - 1 is never below -1: kappa is near 1, not the 2.7 of the other tail.
-    np.testing.assert_allclose(made.kappa_upper, 1, atol=0.05)
+    np.testing.assert_allclose(intervals.kappa_upper, 1, atol=0.05)
 
 
 def test_selection_narrows_and_never_widens():
@@ -76,19 +76,21 @@ def test_selection_narrows_and_never_widens():
 
 def test_intervals_contain_their_estimates_and_name_the_binding_term():
     draws = draw_atoms(2000, 60)
-    made = pi.intervals_from_draws(draws, sample_size=10_000)
-    assert np.all(made.lower <= made.bound_lower)
-    assert np.all(made.bound_upper <= made.upper)
-    assert np.all((made.lower >= 0) & (made.upper <= 1))
+    intervals = pi.intervals_from_draws(draws, sample_size=10_000)
+    assert np.all(intervals.lower <= intervals.bound_lower)
+    assert np.all(intervals.bound_upper <= intervals.upper)
+    assert np.all((intervals.lower >= 0) & (intervals.upper <= 1))
     terms = pb.PNS.terms(draws)
     noise = terms.upper.std(0, ddof=1)
-    ends = terms.upper.mean(0) + made.kappa_upper[:, None] * noise
-    rows = np.flatnonzero(made.binding_upper >= 0)
+    ends = terms.upper.mean(0) + intervals.kappa_upper[:, None] * noise
+    rows = np.flatnonzero(intervals.binding_upper >= 0)
     assert len(rows) > 50
-    np.testing.assert_allclose(ends[rows, made.binding_upper[rows]], made.upper[rows])
-    floors = made.binding_lower == -1
-    assert 0 < floors.sum() < 60 and np.all(made.lower[floors] == 0)
-    assert np.all(made.lower[~floors] > 0)
+    np.testing.assert_allclose(
+        ends[rows, intervals.binding_upper[rows]], intervals.upper[rows]
+    )
+    floors = intervals.binding_lower == -1
+    assert 0 < floors.sum() < 60 and np.all(intervals.lower[floors] == 0)
+    assert np.all(intervals.lower[~floors] > 0)
 
 
 def test_one_sided_ends_spend_all_of_alpha_on_their_side():
@@ -142,10 +144,10 @@ def test_a_linear_estimand_is_given_by_its_matrix():
         upper_offset=[0],
         floor=-1.0,
     )
-    made = pi.intervals_from_draws(draws, sample_size=500, estimand=effect)
+    intervals = pi.intervals_from_draws(draws, sample_size=500, estimand=effect)
     difference = draws.mu[..., 1] - draws.mu[..., 0]
-    assert np.all(made.lower < difference.mean(0))
-    assert np.all(made.upper > difference.mean(0))
+    assert np.all(intervals.lower < difference.mean(0))
+    assert np.all(intervals.upper > difference.mean(0))
 
 
 def test_chunks_blocks_and_namespaces_do_not_change_the_answer():
@@ -179,8 +181,8 @@ def test_chunks_blocks_and_namespaces_do_not_change_the_answer():
 
 def test_precision_is_kept():
     for dtype in (np.float32, np.float64):
-        made = pi.intervals_from_draws(draw_atoms(dtype=dtype), sample_size=500)
-        assert made.lower.dtype == made.upper.dtype == dtype
+        intervals = pi.intervals_from_draws(draw_atoms(dtype=dtype), sample_size=500)
+        assert intervals.lower.dtype == intervals.upper.dtype == dtype
     with jax.enable_x64(True):
         wide = pb.Atoms(*(jnp.asarray(part) for part in draw_atoms()))
         assert pi.intervals_from_draws(wide, sample_size=500).lower.dtype == jnp.float64
@@ -189,10 +191,10 @@ def test_precision_is_kept():
 def test_ends_that_cross_are_flagged_and_not_swapped():
     rng = np.random.default_rng(0)
     noise = 0.01 * rng.standard_normal((500, 1, 1))
-    made = pi.intervals_from_draws(
+    intervals = pi.intervals_from_draws(
         pb.BoundTerms(0.7 + noise, 0.3 + noise), selection="none"
     )
-    assert made.is_empty.all() and made.lower > 0.6 and made.upper < 0.4
+    assert intervals.is_empty.all() and intervals.lower > 0.6 and intervals.upper < 0.4
 
 
 def test_known_terms_are_applied_without_correction():
@@ -202,17 +204,17 @@ def test_known_terms_are_applied_without_correction():
         axis=-1,
     )
     lower = np.full((500, 3, 1), 0.1)
-    made = pi.intervals_from_draws(pb.BoundTerms(lower, upper), sample_size=500)
-    np.testing.assert_allclose(made.lower, 0.1)
-    np.testing.assert_allclose(made.upper, 0.55)
-    assert np.all(made.kappa_lower == 0)
+    intervals = pi.intervals_from_draws(pb.BoundTerms(lower, upper), sample_size=500)
+    np.testing.assert_allclose(intervals.lower, 0.1)
+    np.testing.assert_allclose(intervals.upper, 0.55)
+    assert np.all(intervals.kappa_lower == 0)
 
 
 def test_the_winners_curse_and_its_cure():
     """Three lower terms, two of them near-ties (fig:bias_illustration).
 
     The bias of the plug-in maximum has a closed form for two normal terms; a third far
-    below adds nothing. 20,000 estimates: error of the mean 0.0003, of a share 0.0016.
+    below adds nothing. 20,000 estimates: error of the mean 0.0003, of a fraction 0.0016.
     """
     truth, error = np.array([0.30, 0.28, 0.05]), 0.05
     rng = np.random.default_rng(4)
@@ -225,7 +227,7 @@ def test_the_winners_curse_and_its_cure():
     assert bias > 0
     np.testing.assert_allclose(bias, predicted, atol=4 * 0.0004)
     covariance = np.broadcast_to(error**2 * np.eye(3), (20_000, 3, 3))
-    made = pi.intervals_from_estimates(
+    intervals = pi.intervals_from_estimates(
         jax.random.key(0),
         pb.BoundTerms(estimates, np.zeros((20_000, 0))),
         covariance,
@@ -233,9 +235,9 @@ def test_the_winners_curse_and_its_cure():
         side="lower",
         num_draws=2000,
     )
-    below = np.mean(made.lower <= truth.max())
+    below = np.mean(intervals.lower <= truth.max())
     assert 0.95 - 4 * 0.0016 - 0.005 < below < 0.985
-    assert np.mean(made.bound_lower <= truth.max()) > 0.5 - 4 * 0.0035
+    assert np.mean(intervals.bound_lower <= truth.max()) > 0.5 - 4 * 0.0035
     assert np.mean(plug_in <= truth.max()) < 0.4
 
 
@@ -246,7 +248,7 @@ def test_estimates_and_covariance_agree_with_gaussian_draws():
     terms = pb.BoundTerms(
         0.2 + 0.1 * rng.random((3, 2)), 0.5 + 0.1 * rng.random((3, 3))
     )
-    made = pi.intervals_from_estimates(
+    intervals = pi.intervals_from_estimates(
         jax.random.key(1), terms, covariance, sample_size=400, num_draws=40_000
     )
     middle = np.concatenate(terms, axis=1)
@@ -255,8 +257,8 @@ def test_estimates_and_covariance_agree_with_gaussian_draws():
     other = pi.intervals_from_draws(
         pb.BoundTerms(drawn[..., :2], drawn[..., 2:]), sample_size=400, center=terms
     )
-    np.testing.assert_allclose(made.lower, other.lower, atol=0.004)
-    np.testing.assert_allclose(made.upper, other.upper, atol=0.004)
+    np.testing.assert_allclose(intervals.lower, other.lower, atol=0.004)
+    np.testing.assert_allclose(intervals.upper, other.upper, atol=0.004)
 
 
 def test_frequencies_have_the_covariance_of_simulated_tables():
@@ -341,5 +343,5 @@ def test_covariances_that_make_no_sense_are_told():
     bad = np.broadcast_to([[1.0, 2.0], [2.0, 1.0]], (2, 2, 2))
     with pytest.raises(ValueError, match="negative eigenvalues"):
         pi.intervals_from_estimates(key, terms, bad, sample_size=9)
-    with pytest.raises(ValueError, match="person in each arm"):
+    with pytest.raises(ValueError, match="unit in each arm"):
         pi.frequency_covariance([[[1, 1], [1, 1]]], [[[0, 0], [1, 1]]])

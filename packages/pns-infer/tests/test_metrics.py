@@ -9,32 +9,36 @@ import pytest
 def test_scores_by_hand():
     interval = pb.Interval(np.array([0.1, 0.3, 0.5]), np.array([0.4, 0.5, 0.4]))
     truth = pb.Interval(np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.4, 0.45]))
-    made = pi.score_intervals(interval, [0.2, 0.25, 0.45], truth, alpha=0.1)
-    np.testing.assert_allclose(made.point_coverage, 1 / 3)
-    np.testing.assert_allclose(made.set_coverage, 1 / 3)
-    np.testing.assert_allclose(made.width, (0.3 + 0.2 + 0) / 3)
+    scores = pi.score_intervals(interval, [0.2, 0.25, 0.45], truth, alpha=0.1)
+    np.testing.assert_allclose(scores.point_coverage, 1 / 3)
+    np.testing.assert_allclose(scores.set_coverage, 1 / 3)
+    np.testing.assert_allclose(scores.width, (0.3 + 0.2 + 0) / 3)
     # Second: 0.05 below its interval. Third: crossed by 0.1, and off on both sides.
     penalties = 20 * 0.05 + 20 * (0.05 + 0.05)
-    np.testing.assert_allclose(made.score, (0.3 + 0.2 - 0.1 + penalties) / 3)
-    np.testing.assert_allclose(made.oracle_width, 0.55 / 3)
-    np.testing.assert_allclose(made.empty, 1 / 3)
-    assert np.isnan(made.valid)
+    np.testing.assert_allclose(scores.score, (0.3 + 0.2 - 0.1 + penalties) / 3)
+    np.testing.assert_allclose(scores.oracle_width, 0.55 / 3)
+    np.testing.assert_allclose(scores.empty, 1 / 3)
+    assert np.isnan(scores.valid)
     atoms = pb.Atoms(np.full((2, 2, 2), 0.25), np.array([[0.5, 0.5], [0.9, 0.5]]))
     two = pb.Interval(*(part[:2] for part in interval))
-    made = pi.score_intervals(
+    scores = pi.score_intervals(
         two, [0.2, 0.3], pb.Interval(*(p[:2] for p in truth)), atoms=atoms
     )
-    assert made.valid == 0.5 and made.point_coverage == 1
+    assert scores.valid == 0.5 and scores.point_coverage == 1
 
 
 def test_summaries_have_students_interval():
     rows = [pi.Scores(1.0, p, 0.9, 0.3, 0.4, 0.2, 0.0) for p in (0.94, 0.96, 0.98)]
-    made = pi.summarize_scores(rows)
-    np.testing.assert_allclose(made["point_coverage"].mean, 0.96)
+    summaries = pi.summarize_scores(rows)
+    np.testing.assert_allclose(summaries["point_coverage"].mean, 0.96)
     margin = 4.302653 * 0.02 / np.sqrt(3)  # t quantile with 2 degrees of freedom
-    np.testing.assert_allclose(made["point_coverage"].upper, 0.96 + margin, rtol=1e-6)
-    np.testing.assert_allclose(made["point_coverage"].lower, 0.96 - margin, rtol=1e-6)
-    assert made["width"].lower == made["width"].upper == pytest.approx(0.3)
+    np.testing.assert_allclose(
+        summaries["point_coverage"].upper, 0.96 + margin, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        summaries["point_coverage"].lower, 0.96 - margin, rtol=1e-6
+    )
+    assert summaries["width"].lower == summaries["width"].upper == pytest.approx(0.3)
     alone = pi.summarize_scores(rows[:1])["width"]
     assert alone.mean == 0.3 and np.isnan(alone.lower)
 

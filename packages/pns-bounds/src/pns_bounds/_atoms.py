@@ -68,8 +68,8 @@ def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
     where the two tables agree: see `is_compatible` and `project_to_compatible`.
 
     Args:
-      observational: [..., 2, 2] counts, `[..., x, y]` people who chose x and had y.
-      experimental: [..., 2, 2] counts, `[..., x, y]` people assigned x who had y.
+      observational: [..., 2, 2] counts, `[..., x, y]` units that chose x and had y.
+      experimental: [..., 2, 2] counts, `[..., x, y]` units assigned x that had y.
 
     Returns:
       Atoms with the leading dimensions of the counts.
@@ -89,7 +89,7 @@ def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
             xp.all(xp.isfinite(counts) & (counts >= 0), axis=(-2, -1)),
             counts,
             f"{name} counts must be finite and not negative",
-            "Give the number of people in each cell [x, y].",
+            "Give the number of units in each cell [x, y].",
         )
     require_same_rows(
         "observational and experimental counts",
@@ -101,14 +101,14 @@ def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
     require_rows(
         xp.isfinite(num_observed) & (num_observed > 0),
         observational,
-        "every row needs at least one observational person, and a total that its format "
+        "every row needs at least one observational unit, and a total that its format "
         "holds",
         "Merge this stratum with another; give large counts in float64.",
     )
     require_rows(
         xp.all(xp.isfinite(num_assigned) & (num_assigned > 0), axis=-1),
         experimental,
-        "every row needs at least one person in each arm of the experiment, and totals "
+        "every row needs at least one unit in each arm of the experiment, and totals "
         "that their format holds",
         "Merge this stratum with another; give large counts in float64.",
     )

@@ -142,7 +142,7 @@ def unit_selection_bounds(
     defier: Any,
     incompatible: Incompatible = "raise",
 ) -> Interval:
-    """Bounds the mean benefit of treating people like z (Li and Pearl's criterion).
+    """Bounds the mean benefit of treating units like z (Li and Pearl's criterion).
 
     Args:
       atoms: as for `pns_bounds`.

@@ -1,7 +1,7 @@
 """Assumptions under which probabilities of causation are points, not intervals.
 
-Monotonicity: nobody is harmed, Y_1 >= Y_0. It identifies PNS, PN and PS from the atoms.
-Exogeneity: people chose X independently of (Y_0, Y_1) given z. It identifies mu from
+Monotonicity: no unit is harmed, Y_1 >= Y_0. It identifies PNS, PN and PS from the atoms.
+Exogeneity: units chose X independently of (Y_0, Y_1) given z. It identifies mu from
 observational data alone. Under both, observational data alone give the points:
 `identify_under_monotonicity(Atoms(joint, identify_under_exogeneity(joint)))`.
 """
@@ -37,7 +37,7 @@ class PointProbabilities(NamedTuple):
 def identify_under_monotonicity(
     atoms: Atoms, incompatible: Literal["raise", "allow"] = "raise"
 ) -> PointProbabilities:
-    """Identifies PNS, PN and PS when nobody is harmed by the treatment.
+    """Identifies PNS, PN and PS when no unit is harmed by the treatment.
 
     Args:
       atoms: probabilities; values are checked unless JAX is tracing.
@@ -50,7 +50,7 @@ def identify_under_monotonicity(
     """
     require_option("incompatible", incompatible, ("raise", "allow"))
     atoms = resolve_incompatible(atoms, incompatible)
-    # Where nobody is harmed, PNS, PN and PS attain their lower terms.
+    # Where no unit is harmed, PNS, PN and PS attain their lower terms.
     lower = PNS.terms(atoms).lower
     pns, necessary, sufficient = (lower[..., i] for i in range(3))
     xp = namespace(lower)
@@ -61,7 +61,7 @@ def identify_under_monotonicity(
             slack,
             "monotonicity implies mu0 <= P(Y=1) <= mu1, so neither P(Y=1) - mu0 nor "
             "mu1 - P(Y=1) may be negative",
-            "Somebody is harmed here: use pns_bounds, which assumes nothing of the "
+            "Some units are harmed here: use pns_bounds, which assumes nothing of the "
             "kind, or pass incompatible='allow'.",
             IncompatibleAtomsError,
         )
@@ -79,7 +79,7 @@ def identify_under_exogeneity(joint: Any) -> Array:
       joint: [..., 2, 2]; values are checked unless JAX is tracing.
 
     Returns:
-      mu [..., 2]; NaN in an arm that nobody chose, where it is not identified.
+      mu [..., 2]; NaN in an arm that no unit chose, where it is not identified.
     """
     (joint,) = as_floating(joint)
     check_joint(joint)

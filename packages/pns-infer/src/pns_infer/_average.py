@@ -1,10 +1,11 @@
-"""Intervals for a mean over people: a population, or a weighted subgroup."""
+"""Intervals for a mean over units: a population, or a weighted subgroup."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Bool, Float
 
 from pns_infer._critical import (
     Side,
@@ -15,9 +16,11 @@ from pns_infer._critical import (
 )
 from pns_infer._inputs import Draws, check_alpha, check_sample_size, term_blocks
 
+Array = Any  # NumPy or JAX
+
 
 class AverageInterval(NamedTuple):
-    """An interval for the mean of an estimand over people, or over each of some groups.
+    """An interval for the mean of an estimand over units, or over each of some groups.
 
     Attributes:
       lower: lower end.
@@ -27,11 +30,11 @@ class AverageInterval(NamedTuple):
       is_empty: whether lower > upper.
     """
 
-    lower: Any  # a number, or [num_groups]
-    upper: Any
-    bound_lower: Any
-    bound_upper: Any
-    is_empty: Any
+    lower: Float[np.ndarray, "*groups"]
+    upper: Float[np.ndarray, "*groups"]
+    bound_lower: Float[np.ndarray, "*groups"]
+    bound_upper: Float[np.ndarray, "*groups"]
+    is_empty: Bool[np.ndarray, "*groups"]
 
 
 def average_interval(
@@ -39,7 +42,7 @@ def average_interval(
     alpha: float = 0.05,
     *,
     sample_size: float,
-    weights: Any = None,
+    weights: Float[Array, "*groups num_points"] | None = None,
     estimand: pb.Estimand = pb.PNS,
     center: Draws | None = None,
     points_per_chunk: int = 256,
@@ -47,9 +50,9 @@ def average_interval(
     """Computes an interval for the weighted mean of an estimand over the points.
 
     The mean of the bounds of all points is the sharp bound of the mean. Each bound is
-    estimated half-median-unbiased, after adaptive selection, so that picking the luckiest
-    term does not add up over people. The noise of the mean is that of the selected terms:
-    within a draw their deviations are averaged over people, and the quantiles of that
+    estimated half-median-unbiased, after adaptive selection, so that the
+    winner's curse does not add up over units. The noise of the mean is that of the selected terms:
+    within a draw their deviations are averaged over units, and the quantiles of that
     average over the draws give the interval. It contains the identified set of the mean
     with probability at least 1 - alpha, asymptotically; the points are taken as given.
 
@@ -57,8 +60,8 @@ def average_interval(
       draws: as for `intervals_from_draws`; within a draw the points must be coherent.
       alpha: the probability of missing.
       sample_size: sample size behind the estimates, both tables together.
-      weights: [num_points], not negative; equal if None. A mask selects a subgroup; with
-        [num_groups, num_points] every field of the result is [num_groups].
+      weights: not negative; equal if None. A mask selects a subgroup; with [num_groups,
+        num_points] every field of the result is [num_groups].
       estimand: what is bounded.
       center: as for `intervals_from_draws`.
       points_per_chunk: as for `intervals_from_draws`.
@@ -81,18 +84,20 @@ def average_interval(
     limits = (-estimand.floor, estimand.ceiling)
     for pair in term_blocks(draws, estimand, points_per_chunk, center):
         size = len(pair[0].center)
-        share = np.ones(size)
+        portion = np.ones(size)
         if weights is not None:
-            share = weights[..., start : start + size]
+            portion = weights[..., start : start + size]
         start += size
-        if share.shape[-1] < size:
+        if portion.shape[-1] < size:
             break
-        total = total + share.sum(axis=-1)
+        total = total + portion.sum(axis=-1)
         for i in (0, 1):
             values, deviations = _selected(pair[i], limits[i], sample_size)
             # A side without terms and limits is infinite; 0 times that counts nothing.
-            ends[i] = ends[i] + np.sum(share * np.where(share > 0, values, 0), axis=-1)
-            noise[i] = noise[i] + share @ deviations
+            ends[i] = ends[i] + np.sum(
+                portion * np.where(portion > 0, values, 0), axis=-1
+            )
+            noise[i] = noise[i] + portion @ deviations
     if weights is not None and start != weights.shape[-1]:
         raise ValueError(
             f"weights must be one per point, got {weights.shape[-1]} for {start} points "
@@ -108,19 +113,19 @@ def average_interval(
 
 def _selected(
     side: Side, limit: float, sample_size: float
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Float[np.ndarray, " num_points"], Float[np.ndarray, "num_points num_draws"]]:
     """Estimates each minimum, with draws of how far the attaining term falls below.
 
     Returns:
-      [num_points] estimates and [num_points, num_draws] tails on the terms' scale; 0
-      where the known limit is attained.
+      Estimates, and tails on the terms' scale; 0 where the known limit is attained.
     """
     side = Side(*(np.asarray(leaf, np.float64) for leaf in side))
     if not side.center.shape[-1]:
         return np.full(len(side.center), limit), np.zeros(
             (len(side.center), side.tails.shape[-1])
         )
-    maxima = sorted_maxima(side, select_terms(side, sample_size, limit))
+    active = select_terms(side, sorted_maxima(side), sample_size, limit)
+    maxima = sorted_maxima(side, active)
     value, _, term = corrected_minimum(side, maxima, 0.5)
     rows = np.arange(len(term))
     tails = side.tails[rows, term] * side.standard_error[rows, term][:, None]

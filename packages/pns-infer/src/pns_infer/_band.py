@@ -6,10 +6,11 @@ asymptotically, the identified sets of all of them lie inside.
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Bool, Float
 
 from pns_infer._critical import Side, order_statistic
 from pns_infer._inputs import (
@@ -20,7 +21,6 @@ from pns_infer._inputs import (
     term_blocks,
 )
 
-Array = Any  # NumPy or JAX
 Statistic = Literal["absolute", "one_sided"]
 
 
@@ -28,32 +28,32 @@ class Band(NamedTuple):
     """A simultaneous band.
 
     Attributes:
-      lower: [num_points]; the floor for side='upper'.
-      upper: [num_points]; the ceiling for side='lower'.
+      lower: the floor for side='upper'.
+      upper: the ceiling for side='lower'.
       kappa_lower: the critical value of all lower terms.
       kappa_upper: that of all upper terms; the same for statistic='absolute'.
-      is_empty: [num_points] whether lower > upper.
+      is_empty: whether lower > upper.
     """
 
-    lower: Array
-    upper: Array
+    lower: Float[np.ndarray, " num_points"]
+    upper: Float[np.ndarray, " num_points"]
     kappa_lower: float
     kappa_upper: float
-    is_empty: Array
+    is_empty: Bool[np.ndarray, " num_points"]
 
 
 class ThresholdSet(NamedTuple):
     """Points sorted by a threshold, all correct at once with the band's confidence.
 
     Attributes:
-      above: [num_points] the estimand is surely greater.
-      below: [num_points] it is surely less.
-      undecided: [num_points] neither.
+      above: the estimand is surely greater.
+      below: it is surely less.
+      undecided: neither.
     """
 
-    above: Array
-    below: Array
-    undecided: Array
+    above: Bool[np.ndarray, " num_points"]
+    below: Bool[np.ndarray, " num_points"]
+    undecided: Bool[np.ndarray, " num_points"]
 
 
 class HeterogeneityTest(NamedTuple):
@@ -77,9 +77,9 @@ class _Process(NamedTuple):
 
     lower: Side  # negated; without tails
     upper: Side
-    lower_max: np.ndarray  # [num_draws] one-sided
-    upper_max: np.ndarray
-    absolute_max: np.ndarray
+    lower_max: Float[np.ndarray, " num_draws"]  # one-sided
+    upper_max: Float[np.ndarray, " num_draws"]
+    absolute_max: Float[np.ndarray, " num_draws"]
 
 
 def uniform_band(
@@ -112,9 +112,9 @@ def uniform_band(
     if side != "both" and statistic == "absolute":
         raise ValueError(f"side={side!r} needs statistic='one_sided'.")
     process = _gather(draws, estimand, points_per_chunk, center)
-    share = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
+    miss = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
     kappas = [
-        float(np.sort(values)[order_statistic(len(values), 1 - share)])
+        float(np.sort(values)[order_statistic(len(values), 1 - miss)])
         for values in (
             [process.absolute_max] * 2
             if statistic == "absolute"
@@ -198,17 +198,22 @@ def heterogeneity_test(
     )
 
 
-def _least(side: Side, kappa: float) -> np.ndarray:
+def _least(side: Side, kappa: float) -> Float[np.ndarray, " num_points"]:
     if not side.center.shape[-1]:
         return np.full(len(side.center), np.inf)
     return np.min(side.center + kappa * side.standard_error, axis=-1)
 
 
-def _greatest(side: Side, kappa: float) -> np.ndarray:
+def _greatest(side: Side, kappa: float) -> Float[np.ndarray, " num_points"]:
     return -_least(side, kappa)
 
 
-def _gather(draws, estimand, points_per_chunk, center) -> _Process:
+def _gather(
+    draws: Draws | Iterable[Draws],
+    estimand: pb.Estimand,
+    points_per_chunk: int,
+    center: Draws | None,
+) -> _Process:
     """Reads all blocks once; keeps moments, and maxima over points for each draw."""
     kept: tuple[list[Side], list[Side]] = ([], [])
     maxima: list[np.ndarray] | None = None

@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Float, Int, Num
 from scipy import special
+
+Array = Any  # NumPy or JAX
 
 _DRAW_SCALES = np.geomspace(1 / 8, 8, 25)
 _MAX_GROUPS, _GROUP_SIZE, _MAX_ROWS = 1000, 8, 8000
@@ -23,15 +26,14 @@ class DrawCalibration(NamedTuple):
       draw_scale: the factor with the greatest joint likelihood.
       interval: factors whose log-likelihood lies within 1.92 of it, a 95% interval if
         groups are independent; read from the profile.
-      draw_scales: [num_scales] the factors that were tried.
-      log_likelihood: [num_scales] of the held-out units, summed over groups: the
-        profile.
+      draw_scales: the factors that were tried.
+      log_likelihood: of the held-out units, summed over groups: the profile.
     """
 
     draw_scale: float
     interval: tuple[float, float]
-    draw_scales: np.ndarray
-    log_likelihood: np.ndarray
+    draw_scales: Float[np.ndarray, " num_scales"]
+    log_likelihood: Float[np.ndarray, " num_scales"]
 
 
 def scale_draws(draws: pb.Atoms, draw_scale: float) -> pb.Atoms:
@@ -55,7 +57,9 @@ def scale_draws(draws: pb.Atoms, draw_scale: float) -> pb.Atoms:
     return pb.Atoms(joint, pb.anchor(joint, delta))
 
 
-def _about_mean(values: Any, draw_scale: float) -> Any:
+def _about_mean(
+    values: Float[Array, "num_draws ..."], draw_scale: float
+) -> Float[Array, "num_draws ..."]:
     xp = values.__array_namespace__()
     mean = xp.mean(values, axis=0, keepdims=True)
     return mean + draw_scale * (values - mean)
@@ -63,18 +67,18 @@ def _about_mean(values: Any, draw_scale: float) -> Any:
 
 def calibrate_draws(
     draws: pb.Atoms,
-    observational: Any,
-    experimental: Any,
-    groups: Any = None,
-    draw_scales: Any = _DRAW_SCALES,
+    observational: Num[Array, "num_points 2 2"],
+    experimental: Num[Array, "num_points 2 2"],
+    groups: Int[Array, " num_points"] | None = None,
+    draw_scales: Float[Array, " num_scales"] = _DRAW_SCALES,
 ) -> DrawCalibration:
     """Chooses the scale of draws by the joint likelihood of held-out units.
 
     Args:
       draws: [num_draws, num_points] at the held-out points.
-      observational: [num_points, 2, 2] counts, `[..., x, y]`, of held-out units.
-      experimental: [num_points, 2, 2] counts, `[..., arm, y]`.
-      groups: [num_points] labels of points whose units are judged jointly; every point
+      observational: counts `[..., x, y]` of held-out units.
+      experimental: counts `[..., arm, y]`.
+      groups: labels of points whose units are judged jointly; every point
         by itself if None, which serves discrete covariates. For continuous ones take
         `neighborhoods(z, size)`; `choose_calibration_rows` decides for you.
       draw_scales: positive factors to try, ascending.
@@ -114,7 +118,9 @@ def calibrate_draws(
     )
 
 
-def _checked_counts(name: str, counts: Any, num_points: int) -> np.ndarray:
+def _checked_counts(
+    name: str, counts: Num[Array, "num_points 2 2"], num_points: int
+) -> Float[np.ndarray, "num_points 2 2"]:
     counts = np.asarray(counts, float)
     if counts.shape != (num_points, 2, 2) or not np.all(counts >= 0):
         raise ValueError(
@@ -125,7 +131,10 @@ def _checked_counts(name: str, counts: Any, num_points: int) -> np.ndarray:
 
 
 def _joint_log_likelihood(
-    draws: pb.Atoms, cells: list[np.ndarray], groups: np.ndarray, draw_scale: float
+    draws: pb.Atoms,
+    cells: list[Float[np.ndarray, "num_points 2 2"]],
+    groups: Int[np.ndarray, " num_points"],
+    draw_scale: float,
 ) -> float:
     """Sums over groups the log of the mean over draws of the joint likelihood."""
     scaled = scale_draws(draws, draw_scale)
@@ -139,7 +148,9 @@ def _joint_log_likelihood(
     return float(logs.sum())
 
 
-def _vertex(x: np.ndarray, y: np.ndarray, best: int) -> float:
+def _vertex(
+    x: Float[np.ndarray, " num_scales"], y: Float[np.ndarray, " num_scales"], best: int
+) -> float:
     """Finds the top of the parabola through the best point and its neighbors."""
     if best in (0, len(x) - 1):
         return float(np.exp(x[best]))
@@ -147,7 +158,9 @@ def _vertex(x: np.ndarray, y: np.ndarray, best: int) -> float:
     return float(np.exp(x[best] - b / (2 * a))) if a < 0 else float(np.exp(x[best]))
 
 
-def _interval(x: np.ndarray, y: np.ndarray, best: int) -> tuple[float, float]:
+def _interval(
+    x: Float[np.ndarray, " num_scales"], y: Float[np.ndarray, " num_scales"], best: int
+) -> tuple[float, float]:
     """Finds where the profile falls 1.92 below its top, between the points."""
     level = y[best] - 1.92
     ends = []
@@ -164,8 +177,11 @@ def _interval(x: np.ndarray, y: np.ndarray, best: int) -> tuple[float, float]:
 
 
 def choose_calibration_rows(
-    z: Any, observational: Any, experimental: Any, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray | None]:
+    z: Float[Array, "num_rows num_covariates"],
+    observational: Num[Array, "num_rows 2 2"],
+    experimental: Num[Array, "num_rows 2 2"],
+    seed: int = 0,
+) -> tuple[Int[np.ndarray, " num_chosen"], Int[np.ndarray, " num_chosen"] | None]:
     """Chooses a few thousand held-out rows to calibrate by, and their groups.
 
     Where rows hold two units or more on average the covariates are discrete: every row
@@ -173,9 +189,9 @@ def choose_calibration_rows(
     are grouped with their neighbors, and at most 1,000 groups are drawn.
 
     Args:
-      z: [num_rows, num_covariates] on comparable scales, say standardized.
-      observational: [num_rows, 2, 2] counts.
-      experimental: [num_rows, 2, 2] counts.
+      z: covariates on comparable scales, say standardized.
+      observational: counts `[..., x, y]` of the rows.
+      experimental: counts `[..., arm, y]`.
       seed: decides the draw.
 
     Returns:
@@ -195,17 +211,19 @@ def choose_calibration_rows(
     return rows, None
 
 
-def neighborhoods(z: Any, size: int) -> np.ndarray:
+def neighborhoods(
+    z: Float[Array, "num_rows num_covariates"], size: int
+) -> Int[np.ndarray, " num_rows"]:
     """Cuts rows into groups of near neighbors, of `size` to 2 `size` rows each.
 
     Rows are halved at the median of the column that varies most, again and again.
 
     Args:
-      z: [num_rows, num_covariates] on comparable scales.
+      z: covariates on comparable scales.
       size: least number of rows in a group, unless there are fewer in all.
 
     Returns:
-      [num_rows] labels from 0.
+      Labels from 0.
     """
     z = np.asarray(z, float)
     if z.ndim != 2 or size < 1:

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Bool, Float, Num, PRNGKeyArray
 
 from pns_infer._covariance import frequency_covariance
-from pns_infer._critical import may_attain, order_statistic, selection_probability
+from pns_infer._critical import Maxima, Side, order_statistic, select_terms
 from pns_infer._inputs import check_alpha
 
+Array = Any  # NumPy or JAX
 _STRATA = 512  # simulated at a time
 
 
@@ -26,9 +28,9 @@ class CompatibilityTest(NamedTuple):
       statistic: the greatest violation, in standard errors.
       stratum: where it is.
       constraint: which one it is, a member of pns_bounds.CONSTRAINTS.
-      slack: [num_strata, 4] estimates in the order of CONSTRAINTS; negative = violated.
-      standard_error: [num_strata, 4].
-      rejected: [num_strata, 4] which inequalities fail, with a family-wise probability
+      slack: estimates in the order of CONSTRAINTS; negative = violated.
+      standard_error: of the slacks.
+      rejected: which inequalities fail, with a family-wise probability
         of at most alpha to name one that does not.
     """
 
@@ -36,30 +38,30 @@ class CompatibilityTest(NamedTuple):
     statistic: float
     stratum: int
     constraint: str
-    slack: np.ndarray
-    standard_error: np.ndarray
-    rejected: np.ndarray
+    slack: Float[np.ndarray, "num_strata 4"]
+    standard_error: Float[np.ndarray, "num_strata 4"]
+    rejected: Bool[np.ndarray, "num_strata 4"]
 
 
 def compatibility_test(
-    key: jax.Array,
-    observational: Any,
-    experimental: Any,
+    key: PRNGKeyArray,
+    observational: Num[Array, "num_strata 2 2"],
+    experimental: Num[Array, "num_strata 2 2"],
     alpha: float = 0.05,
     num_draws: int = 10_000,
 ) -> CompatibilityTest:
     """Tests whether two tables can come from one population.
 
     An intersection-bounds test with adaptive inequality selection: inequalities with much
-    slack do not cost power. Frequencies are those of counts with one person added to each
+    slack do not cost power. Frequencies are those of counts with one unit added to each
     cell, as Agresti and Caffo do for differences of proportions, so that small strata
     neither have zero variance nor reject too often. Strata should hold some tens of
-    people in each table; merge smaller ones first.
+    units in each table; merge smaller ones first.
 
     Args:
       key: decides the simulation of the critical value.
-      observational: [num_strata, 2, 2] counts, `[..., x, y]` who chose x and had y.
-      experimental: [num_strata, 2, 2] counts, `[..., arm, y]` assigned arm who had y.
+      observational: counts of units, `[..., x, y]` that chose x and had y.
+      experimental: counts of units, `[..., arm, y]` assigned arm that had y.
       alpha: family-wise error of `rejected`.
       num_draws: of the Gaussian process.
     """
@@ -78,13 +80,14 @@ def compatibility_test(
     covariance = pb.SLACK_MATRIX @ covariance @ pb.SLACK_MATRIX.T
     error = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     ratio = slack / error
-    sample_size = observational.sum() + experimental.sum()
+    sample_size = max(observational.sum() + experimental.sum(), 3)
 
-    gamma = selection_probability(max(sample_size, 3))
-    everything = np.ones_like(slack, bool)
-    maxima = _simulate(key, covariance, error, everything, num_draws)
-    kappa = np.sort(maxima)[order_statistic(num_draws, gamma)]
-    kept = may_attain(slack, error, np.min(slack + kappa * error), kappa)
+    every = np.ones_like(slack, bool)
+    maxima = np.sort(_simulate(key, covariance, error, every, num_draws))
+    # The slacks of all strata are the terms of one minimum.
+    side = Side(slack.ravel(), error.ravel(), tails=None)
+    kept = select_terms(side, Maxima(maxima, np.array(False)), sample_size)
+    kept = kept.reshape(slack.shape)
     maxima = np.sort(_simulate(key, covariance, error, kept, num_draws))
 
     statistic = float(-ratio.min())
@@ -100,8 +103,14 @@ def compatibility_test(
     )
 
 
-def _simulate(key, covariance, error, kept, num_draws) -> np.ndarray:
-    """Draws the greatest standardized deviation [num_draws] over the kept slacks."""
+def _simulate(
+    key: PRNGKeyArray,
+    covariance: Float[np.ndarray, "num_strata 4 4"],
+    error: Float[np.ndarray, "num_strata 4"],
+    kept: Bool[np.ndarray, "num_strata 4"],
+    num_draws: int,
+) -> Float[np.ndarray, " num_draws"]:
+    """Draws the greatest standardized deviation over the kept slacks."""
     greatest = np.full(num_draws, -np.inf)
     # Cholesky with a whisper of ridge: two slacks of an arm can be exact opposites.
     correlation = covariance / (error[:, :, None] * error[:, None, :])

@@ -1,4 +1,4 @@
-"""Covariances that people without a network have: of cell frequencies, of terms."""
+"""Covariances without a network: of cell frequencies, of terms."""
 
 from typing import Any
 
@@ -6,29 +6,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Float, Num
+
+Array = Any  # NumPy or JAX
 
 
 def frequency_covariance(
-    observational: Any, experimental: Any, smoothing: float = 0.0
-) -> np.ndarray:
+    observational: Num[Array, "num_points 2 2"],
+    experimental: Num[Array, "num_points 2 2"],
+    smoothing: float = 0.0,
+) -> Float[np.ndarray, "num_points 6 6"]:
     """Computes the covariance of cell frequencies as estimates of the atoms.
 
     Args:
-      observational: [num_points, 2, 2] counts, `[..., x, y]`.
-      experimental: [num_points, 2, 2] counts, `[..., arm, y]`.
-      smoothing: people added to each cell for the variances alone; 0.5 or 1 keeps a
+      observational: counts `[..., x, y]`.
+      experimental: counts `[..., arm, y]`.
+      smoothing: units added to each cell for the variances alone; 0.5 or 1 keeps a
         cell that happens to be empty from having no variance.
 
     Returns:
-      [num_points, 6, 6] over eta = (mu1, mu0, p11, p10, p01, p00).
+      Over eta = (mu1, mu0, p11, p10, p01, p00), as `pns_bounds.pack_atoms`.
     """
     observational = np.asarray(observational, float)
     experimental = np.asarray(experimental, float)
-    # Checks shapes and counts, and that every stratum has people in both arms.
+    # Checks shapes and counts, and that every stratum has units in both arms.
     pb.atoms_from_counts(observational, experimental)
     atoms = pb.atoms_from_counts(observational + smoothing, experimental + smoothing)
     eta = pb.pack_atoms(atoms)
-    people = (observational + smoothing).sum(axis=(-2, -1))
+    num_units = (observational + smoothing).sum(axis=(-2, -1))
     arms = (experimental + smoothing).sum(axis=-1)
     covariance = np.zeros((*eta.shape, 6))
     for place, arm in ((0, 1), (1, 0)):
@@ -38,20 +43,22 @@ def frequency_covariance(
     multinomial = (
         joint[..., None] * np.eye(4) - joint[..., :, None] * joint[..., None, :]
     )
-    covariance[..., 2:, 2:] = multinomial / people[..., None, None]
+    covariance[..., 2:, 2:] = multinomial / num_units[..., None, None]
     return covariance
 
 
 def term_covariance(
-    atoms: pb.Atoms, covariance: Any, estimand: pb.Estimand
-) -> tuple[pb.BoundTerms, np.ndarray]:
+    atoms: pb.Atoms,
+    covariance: Float[Array, "num_points 6 6"],
+    estimand: pb.Estimand,
+) -> tuple[pb.BoundTerms, Float[np.ndarray, "num_points num_terms num_terms"]]:
     """Computes terms and their covariance from atoms and theirs, by the delta method.
 
-    Exact for estimands that are linear in the atoms, such as PNS and HARM.
+    Exact for estimands whose terms are linear in the atoms, such as PNS and HARM.
 
     Args:
       atoms: estimates [num_points].
-      covariance: [num_points, 6, 6] over eta = (mu1, mu0, p11, p10, p01, p00).
+      covariance: over eta = (mu1, mu0, p11, p10, p01, p00).
       estimand: what the terms bound.
 
     Returns:
@@ -69,8 +76,13 @@ def term_covariance(
     return terms, jacobian @ covariance @ np.swapaxes(jacobian, -1, -2)
 
 
-def _jacobian(estimand: pb.Estimand, atoms: pb.Atoms) -> np.ndarray:
-    """Differentiates terms by eta at each point: [num_points, num_terms, 6]."""
+def _jacobian(
+    estimand: pb.Estimand, atoms: pb.Atoms
+) -> Float[np.ndarray, "num_points num_terms 6"]:
+    """Differentiates terms by eta at each point."""
+    if estimand.is_linear:
+        matrix = np.array(estimand.lower_matrix + estimand.upper_matrix)
+        return np.broadcast_to(matrix, (*atoms.mu.shape[:-1], *matrix.shape))
 
     def terms(eta: jax.Array) -> jax.Array:
         return jnp.concatenate(estimand.terms(pb.unpack_atoms(eta)), axis=-1)

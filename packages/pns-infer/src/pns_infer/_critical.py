@@ -12,8 +12,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-Array = Any  # NumPy or JAX
+Array = Any  # NumPy or JAX; every function keeps the namespace and dtype of its input
 
 
 class TooFewDrawsError(ValueError):
@@ -25,7 +26,7 @@ class TooFewDrawsError(ValueError):
       purpose: what for.
     """
 
-    def __init__(self, num_draws: int, needed: int, purpose: str):
+    def __init__(self, num_draws: int, needed: int, purpose: str) -> None:
         """Keeps the numbers, so that callers need not read the message."""
         super().__init__(num_draws, needed, purpose)
         self.num_draws = num_draws
@@ -44,37 +45,40 @@ class Side(NamedTuple):
     """One side of a bound, as a minimum over terms.
 
     Attributes:
-      center: [..., num_terms] estimates.
-      standard_error: [..., num_terms]; 0 for a known term.
-      tails: [..., num_terms, num_draws]; 0 for a known term.
+      center: estimates.
+      standard_error: 0 for a known term.
+      tails: 0 for a known term.
     """
 
-    center: Array
-    standard_error: Array
-    tails: Array
+    center: Float[Array, "... num_terms"]
+    standard_error: Float[Array, "... num_terms"]
+    tails: Float[Array, "... num_terms num_draws"]
 
 
 class Maxima(NamedTuple):
-    """Sorted draws [..., num_draws] of the greatest tail among some terms."""
+    """Sorted draws of the greatest tail among some terms, and whether none was left."""
 
-    values: Array
-    is_empty: Array  # [...] whether no term was left
+    values: Float[Array, "... num_draws"]
+    is_empty: Bool[Array, "..."]
 
 
 class Corrected(NamedTuple):
-    """A corrected minimum [...], its critical value, and the term that attains it."""
+    """A corrected minimum, its critical value, and the term that attains it."""
 
-    value: Array
-    kappa: Array
-    term: Array
+    value: Float[Array, "..."]
+    kappa: Float[Array, "..."]
+    term: Int[Array, "..."]
 
 
-def make_side(draws: Array, center: Array | None = None) -> Side:
-    """Standardizes draws [..., num_terms, num_draws] by their own mean and deviation.
+def make_side(
+    draws: Float[Array, "... num_terms num_draws"],
+    center: Float[Array, "... num_terms"] | None = None,
+) -> Side:
+    """Standardizes draws by their own mean and deviation.
 
     Args:
       draws: of each term of a minimum.
-      center: [..., num_terms] estimates to correct; the draws' mean if None.
+      center: estimates to correct; the draws' mean if None.
     """
     xp = draws.__array_namespace__()
     shifted = draws - draws[..., :1]  # a constant becomes exactly 0
@@ -94,7 +98,9 @@ def _divide(values: Array, error: Array) -> Array:
     return xp.where(positive, values / xp.where(positive, error, 1), 0)
 
 
-def sorted_maxima(side: Side, active: Array | None = None) -> Maxima:
+def sorted_maxima(
+    side: Side, active: Bool[Array, "... num_terms"] | None = None
+) -> Maxima:
     """Sorts the draws of the greatest tail over the active terms that are not known."""
     xp = side.standard_error.__array_namespace__()
     use = side.standard_error > 0
@@ -107,7 +113,9 @@ def sorted_maxima(side: Side, active: Array | None = None) -> Maxima:
     return Maxima(xp.sort(greatest, axis=-1), ~xp.any(use, axis=-1))
 
 
-def critical_value(maxima: Maxima, probability: Any) -> Array:
+def critical_value(
+    maxima: Maxima, probability: float | Float[Array, "..."]
+) -> Float[Array, "..."]:
     """Takes the quantile kappa [...] of the greatest tail.
 
     It is the order statistic number (num_draws + 1) * probability, rounded up: a further
@@ -143,7 +151,9 @@ def order_statistic(num_draws: int, probability: float) -> int:
     return max(place, 1) - 1
 
 
-def corrected_minimum(side: Side, maxima: Maxima, probability: Any) -> Corrected:
+def corrected_minimum(
+    side: Side, maxima: Maxima, probability: float | Float[Array, "..."]
+) -> Corrected:
     """Computes min over terms of center + kappa * standard error, over all terms."""
     xp = side.center.__array_namespace__()
     kappa = critical_value(maxima, probability)
@@ -159,29 +169,25 @@ def selection_probability(sample_size: float) -> float:
     return 1 - 0.1 / math.log(sample_size)
 
 
-def select_terms(side: Side, sample_size: float, limit: float = np.inf) -> Array:
+def select_terms(
+    side: Side, maxima: Maxima, sample_size: float, limit: float = np.inf
+) -> Bool[Array, "... num_terms"]:
     """Finds the terms that may attain the minimum: adaptive inequality selection.
 
     A term is kept if center <= min(center + k * error) + 2 k * error, k the critical
     value of all terms at probability gamma_n, which tends to 1 with the sample size.
 
     Args:
-      side: all terms.
+      side: all terms; their tails are not read.
+      maxima: of all terms.
       sample_size: the sample size n.
       limit: a known term, such as the ceiling.
 
     Returns:
-      [..., num_terms] booleans; at least one term, or the limit, is kept.
+      Which to keep; at least one term, or the limit, is kept.
     """
     gamma = selection_probability(sample_size)
-    least, kappa, _ = corrected_minimum(side, sorted_maxima(side), gamma)
+    least, kappa, _ = corrected_minimum(side, maxima, gamma)
     xp = side.center.__array_namespace__()
-    least = xp.minimum(least, limit)
-    return may_attain(
-        side.center, side.standard_error, least[..., None], kappa[..., None]
-    )
-
-
-def may_attain(center: Array, error: Array, least: Array, kappa: Array) -> Array:
-    """Whether a term is near enough to the corrected minimum to attain it."""
-    return center <= least + 2 * kappa * error
+    least, kappa = xp.minimum(least, limit)[..., None], kappa[..., None]
+    return side.center <= least + 2 * kappa * side.standard_error

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-import jax
+import jax.core
 import numpy as np
 import pns_bounds as pb
 
@@ -17,7 +17,7 @@ Which = Literal["both", "lower", "upper"]
 Selection = Literal["adaptive", "none"]
 
 
-def is_traced(*arrays: Any) -> bool:
+def is_traced(*arrays: Array) -> bool:
     """Whether JAX is tracing, so that values are not known."""
     return any(isinstance(array, jax.core.Tracer) for array in arrays)
 
@@ -77,7 +77,10 @@ def term_blocks(
         raise ValueError("there are no draws: the iterable of blocks is empty.")
 
 
-def _cut(draws, center, size):
+def _cut(
+    draws: Draws, center: Draws | None, size: int
+) -> Iterator[tuple[Draws, Draws | None]]:
+    """Yields blocks of at most `size` points of draws and of their center."""
     draws = _checked_draws(draws)
     num_points = draws[0].shape[1]
     if center is not None:

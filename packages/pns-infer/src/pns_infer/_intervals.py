@@ -1,16 +1,18 @@
 """Precision-corrected intervals at each point: from draws, or from a covariance."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from scipy import special
 
 from pns_infer._critical import (
     Corrected,
     Side,
+    TooFewDrawsError,
     corrected_minimum,
     order_statistic,
     select_terms,
@@ -33,7 +35,7 @@ Array = Any  # NumPy or JAX
 
 
 class CorrectedIntervals(NamedTuple):
-    """Intervals with a guarantee, one per point; every array is [num_points].
+    """Intervals with a guarantee, one per point.
 
     Attributes:
       lower: lower end; the floor for side='upper'.
@@ -49,15 +51,15 @@ class CorrectedIntervals(NamedTuple):
         computed, never swapped.
     """
 
-    lower: Array
-    upper: Array
-    bound_lower: Array
-    bound_upper: Array
-    kappa_lower: Array
-    kappa_upper: Array
-    binding_lower: Array
-    binding_upper: Array
-    is_empty: Array
+    lower: Float[Array, " num_points"]
+    upper: Float[Array, " num_points"]
+    bound_lower: Float[Array, " num_points"]
+    bound_upper: Float[Array, " num_points"]
+    kappa_lower: Float[Array, " num_points"]
+    kappa_upper: Float[Array, " num_points"]
+    binding_lower: Int[Array, " num_points"]
+    binding_upper: Int[Array, " num_points"]
+    is_empty: Bool[Array, " num_points"]
 
 
 def intervals_from_draws(
@@ -95,8 +97,8 @@ def intervals_from_draws(
       alpha: the probability of missing.
       sample_size: sample size behind the estimates, both tables together; for
         selection='adaptive' and target='parameter', whose tuning depends on log n.
-      estimand: PNS, HARM, PN, PS or one of your own; for BoundTerms it only gives floor
-        and ceiling.
+      estimand: one of pns_bounds, or your own; for BoundTerms it only gives floor and
+        ceiling.
       target: 'set' or 'parameter'.
       side: 'both', 'lower' or 'upper'.
       selection: 'adaptive' or 'none'.
@@ -124,9 +126,9 @@ def intervals_from_draws(
 
 
 def intervals_from_estimates(
-    key: jax.Array,
+    key: PRNGKeyArray,
     terms: pb.BoundTerms,
-    covariance: Any,
+    covariance: Float[Array, "num_points num_terms num_terms"],
     alpha: float = 0.05,
     *,
     num_draws: int = 10_000,
@@ -139,9 +141,8 @@ def intervals_from_estimates(
     Args:
       key: decides the simulation.
       terms: estimates [num_points, num_lower] and [num_points, num_upper].
-      covariance: [num_points, num_terms, num_terms] of lower and upper terms together,
-        on the scale of the estimates (it includes 1 / n). `term_covariance` makes it
-        from the covariance of atoms.
+      covariance: of lower and upper terms together, on the scale of the estimates (it
+        includes 1 / n). `term_covariance` makes it from the covariance of atoms.
       alpha: the probability of missing.
       num_draws: of the Gaussian process.
       **options: as for `intervals_from_draws`.
@@ -162,7 +163,7 @@ def intervals_from_estimates(
     if not np.all(np.isfinite(covariance)):
         raise ValueError("covariance must be finite.")
     if num_draws <= size:
-        raise ValueError(f"num_draws must exceed {size}, got {num_draws}.")
+        raise TooFewDrawsError(num_draws, size + 1, f"the covariance of {size} terms")
     normals = np.asarray(jax.random.normal(key, (num_draws, size)), float)
     # The sample moments are made exact, so that the covariance given is the one used.
     normals -= normals.mean(axis=0)
@@ -182,7 +183,9 @@ def intervals_from_estimates(
     return _join(parts)
 
 
-def _root(covariance: np.ndarray) -> np.ndarray:
+def _root(
+    covariance: Float[np.ndarray, "num_points num_terms num_terms"],
+) -> Float[np.ndarray, "num_points num_terms num_terms"]:
     """Computes a square root of each matrix; they may be singular, not indefinite."""
     symmetric = np.allclose(covariance, np.swapaxes(covariance, -1, -2), atol=1e-10)
     values, vectors = np.linalg.eigh(covariance)
@@ -219,14 +222,14 @@ def _correct(
     limits = (-estimand.floor, estimand.ceiling)
     maxima = []
     num_draws = lower.tails.shape[-1]
-    share = alpha / 2 if side == "both" else alpha
-    order_statistic(num_draws, 1 - share)  # raises if there are too few
+    miss = alpha / 2 if side == "both" else alpha
+    order_statistic(num_draws, 1 - miss)  # raises if there are too few
     for terms, limit in zip((lower, upper), limits, strict=True):
         active = None
         if selection == "adaptive":
             assert sample_size is not None
             order_statistic(num_draws, selection_probability(sample_size))
-            active = select_terms(terms, sample_size, limit)
+            active = select_terms(terms, sorted_maxima(terms), sample_size, limit)
         maxima.append(sorted_maxima(terms, active))
 
     def ends(probability: Any) -> list[Corrected]:
@@ -236,7 +239,7 @@ def _correct(
         ]
 
     estimates = ends(0.5)
-    probability: Any = 1 - share
+    probability: Any = 1 - miss
     if target == "parameter" and side == "both":
         assert sample_size is not None
         probability = _parameter_probability(ends, estimates, alpha, sample_size)
@@ -273,7 +276,12 @@ def _limited(end: Corrected, limit: float) -> Corrected:
     )
 
 
-def _parameter_probability(ends, estimates, alpha: float, sample_size: float) -> Array:
+def _parameter_probability(
+    ends: Callable[[float], list[Corrected]],
+    estimates: list[Corrected],
+    alpha: float,
+    sample_size: float,
+) -> Float[Array, " num_points"]:
     """Computes 1 - alpha Phi(tau D), as CLR do for the parameter itself.
 
     D is the estimated width of the identified set, and 1 / tau = log n times the

@@ -5,23 +5,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Float
 from scipy import special
 
 from pns_infer._inputs import check_alpha
+
+Array = Any  # NumPy or JAX
 
 
 class Scores(NamedTuple):
     """Means over the points of one replicate.
 
     Attributes:
-      valid: share of points whose estimated atoms are compatible; NaN if not given.
-      point_coverage: share of intervals that contain the true value.
-      set_coverage: share that contain the identified set.
+      valid: fraction of points whose estimated atoms are compatible; NaN if not given.
+      point_coverage: fraction of intervals that contain the true value.
+      set_coverage: fraction that contain the identified set.
       width: mean width; an empty interval has width 0.
       score: Winkler interval score of the true value; less is better.
       oracle_width: mean width of the identified set, below which no interval can fall
         that covers it.
-      empty: share of intervals whose ends cross.
+      empty: fraction of intervals whose ends cross.
     """
 
     valid: float
@@ -43,7 +46,7 @@ class Summary(NamedTuple):
 
 def score_intervals(
     interval: Any,
-    value: Any,
+    value: Float[Array, " num_points"],
     truth: pb.Interval,
     alpha: float = 0.05,
     atoms: pb.Atoms | None = None,
@@ -53,7 +56,7 @@ def score_intervals(
     Args:
       interval: anything with `lower` and `upper` [num_points], such as
         CorrectedIntervals, Band or pns_bounds.Interval.
-      value: [num_points] true values of the estimand.
+      value: true values of the estimand.
       truth: the identified sets.
       alpha: of the interval score.
       atoms: [num_points] estimated atoms, to judge their validity.
@@ -93,7 +96,7 @@ def summarize_scores(replicates: Sequence[Scores]) -> dict[str, Summary]:
     return dict(zip(Scores._fields, map(summarize_values, columns), strict=True))
 
 
-def summarize_values(values: Any) -> Summary:
+def summarize_values(values: Float[Array, " num_replicates"]) -> Summary:
     """Averages the values of replicates, with a 95% Monte Carlo interval.
 
     The interval is Student's; it speaks of the mean over replicates, whose points share
