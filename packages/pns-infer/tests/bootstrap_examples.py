@@ -96,6 +96,7 @@ def anchored_config(**options):
         "tolerance": 1e-6,
         "max_iterations": 200,
         "rows_per_batch": 64,
+        "draws_per_batch": 4,
     }
     return pi.SolveConfig(**{**settings, **options})
 

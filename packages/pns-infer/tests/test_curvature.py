@@ -1,7 +1,5 @@
 """Products with J and sums of scores against dense matrices by their definitions."""
 
-import dataclasses
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,11 +7,12 @@ import numpy as np
 import pytest
 from bootstrap_examples import (
     ANCHORED,
-    anchored_config,
+    LOGISTIC,
     anchored_data,
     column_sizes,
     dense_curvature,
     dense_scores,
+    logistic_data,
     solve_anchored,
 )
 from pns_infer import _cells, _curvature
@@ -24,18 +23,16 @@ CURVATURES = ["hessian", "ggn", "estimating_equation"]
 @pytest.mark.parametrize("curvature", CURVATURES)
 def test_products_are_those_of_the_dense_matrix(curvature):
     result = solve_anchored()
-    config = anchored_config(curvature=curvature, damping=0.0)
-    matrix = _curvature.dense_matrix(
-        result.problem, config, result.params, result.cells
+    matrix, damped = (
+        _curvature.dense_matrix(
+            result.problem, curvature, result.params, result.cells, damping
+        )
+        for damping in (0.0, 0.3)
     )
     dense = dense_curvature(curvature)
     np.testing.assert_allclose(matrix, dense, atol=2e-5)
     asymmetry = np.abs(dense - dense.T).max()
     assert (asymmetry > 1e-3) == (curvature == "estimating_equation")
-    damped = dataclasses.replace(config, damping=0.3)
-    damped = _curvature.dense_matrix(
-        result.problem, damped, result.params, result.cells
-    )
     np.testing.assert_allclose(damped - matrix, 0.3 * np.eye(len(dense)), atol=1e-6)
 
 
@@ -43,9 +40,9 @@ def test_the_sum_of_multiplied_scores_is_that_over_cells_and_columns():
     result = solve_anchored()
     params, z, counts = anchored_data()
     scores = _curvature.multiplied_scores(
-        result.problem, params, result.cells, result.key, jnp.arange(2)
+        result.problem, params, result.cells, result.key, jnp.arange(4)
     )
-    for draw in range(2):
+    for draw in range(4):
         normals = _cells.multipliers(result.key, result.cells, draw)[: len(z)]
         weights = np.sqrt(counts) * normals / column_sizes()
         expected = np.einsum("nc,ncp->p", weights, dense_scores())
@@ -69,19 +66,23 @@ class ProductVariants(chex.TestCase):
     @chex.variants(
         with_jit=True, without_jit=True, with_device=True, without_device=True
     )
-    def test_a_product_is_the_same_compiled_or_not(self):
-        params, *_ = anchored_data()
-        cells = solve_anchored().cells
-        config = anchored_config(damping=0.0)
-        direction = jnp.linspace(-1, 1, len(dense_curvature("ggn")))
+    def test_the_hessian_of_a_logistic_model_is_that_of_the_books(self):
+        z, counts, params, design, beta = logistic_data()
+        cells = _cells.batch_cells(
+            jnp.asarray(z), jnp.asarray(counts), LOGISTIC.layout, batch=150
+        )
 
+        @self.variant
         def product(params, cells, direction):
-            equation = _curvature.make_equation(ANCHORED["full"], params, cells)
-            return _curvature.product(equation, config, direction)
+            equation = _curvature.make_equation(LOGISTIC, params, cells)
+            return _curvature.product(equation, "hessian", direction)
 
-        found = self.variant(product)(params, cells, direction)
-        expected = dense_curvature("ggn") @ np.asarray(direction)
-        chex.assert_trees_all_close(np.asarray(found), expected, atol=1e-4)
+        p = 1 / (1 + np.exp(-design @ beta))
+        weights = counts.sum(axis=1) * p * (1 - p) / counts.sum()
+        direction = np.array([0.5, -1.0, 2.0], np.float32)
+        expected = design.T @ (weights * (design @ direction))
+        found = np.asarray(product(params, cells, direction))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_parameters_come_in_the_order_of_ravel_pytree():

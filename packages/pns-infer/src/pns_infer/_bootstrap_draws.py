@@ -110,5 +110,5 @@ def _shifted(
 ) -> Any:
     vector, unravel = ravel_pytree(params)
     value, push = jax.linearize(lambda v: function(unravel(v), z), vector)
-    moved = jax.lax.map(push, shifts, batch_size=16)
+    moved = jax.lax.map(push, shifts, batch_size=min(16, len(shifts)))
     return jax.tree.map(lambda a, b: a[None] + b, value, moved)

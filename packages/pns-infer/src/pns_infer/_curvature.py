@@ -1,9 +1,9 @@
 """Scores and the derivative J of the estimating equation, a batch of cells at a time.
 
 Symbols are those of `_bootstrap_problem`. Parameters are one vector here, in the order of
-`ravel_pytree`. Every jitted function takes the problem (and the configuration) as a static
-argument, which is equal by value, and the parameters as a tree of arrays, from which it
-makes the vector inside: nothing is compiled twice for equal problems.
+`ravel_pytree`. Every jitted function takes the problem as a static argument, which is equal
+by value, and the parameters as a tree of arrays, from which it makes the vector inside:
+nothing is compiled twice for equal problems, nor for another damping.
 """
 
 import functools
@@ -16,7 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from pns_infer._bootstrap_problem import BootstrapProblem, SolveConfig
+from pns_infer._bootstrap_problem import BootstrapProblem, Curvature
 from pns_infer._cells import Cells, batch_multipliers
 
 Vector = Float[Array, " num_parameters"]
@@ -30,22 +30,29 @@ class Equation(NamedTuple):
       vector: the estimate.
       outputs: maps a parameter vector and inputs [n, width] to outputs [n, k].
       cells: the data.
+      damping: added to the diagonal of J.
     """
 
     problem: BootstrapProblem
     vector: Vector
     outputs: Callable[[jax.Array, jax.Array], jax.Array]
     cells: Cells
+    damping: float | Float[Array, ""]
 
 
-def make_equation(problem: BootstrapProblem, params: PyTree, cells: Cells) -> Equation:
+def make_equation(
+    problem: BootstrapProblem,
+    params: PyTree,
+    cells: Cells,
+    damping: float | Float[Array, ""] = 0.0,
+) -> Equation:
     """Flattens the parameters."""
     vector, unravel = ravel_pytree(params)
 
     def outputs(v: jax.Array, inputs: jax.Array) -> jax.Array:
         return problem.function(unravel(v), inputs)
 
-    return Equation(problem, vector, outputs, cells)
+    return Equation(problem, vector, outputs, cells, damping)
 
 
 def output_gradient(
@@ -85,32 +92,37 @@ def multiplied_scores(
     return jax.lax.scan(add, start, numbered)[0]
 
 
-def product(equation: Equation, config: SolveConfig, direction: Vector) -> Vector:
+def product(equation: Equation, curvature: Curvature, direction: Vector) -> Vector:
     """Computes (J + damping) direction."""
     of_batch = {
         "ggn": _ggn_product,
         "hessian": functools.partial(_score_derivative, hold=True),
         "estimating_equation": functools.partial(_score_derivative, hold=False),
-    }[config.curvature]
+    }[curvature]
 
     def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
         part = of_batch(equation, *batch, direction)
         return total + part, None
 
     batches = (equation.cells.inputs, equation.cells.counts)
-    return jax.lax.scan(add, config.damping * direction, batches)[0]
+    return jax.lax.scan(add, equation.damping * direction, batches)[0]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def dense_matrix(
-    problem: BootstrapProblem, config: SolveConfig, params: PyTree, cells: Cells
+    problem: BootstrapProblem,
+    curvature: Curvature,
+    params: PyTree,
+    cells: Cells,
+    damping: float | Float[Array, ""],
 ) -> Float[Array, "num_parameters num_parameters"]:
     """Forms J + damping, 64 columns at a time."""
-    equation = make_equation(problem, params, cells)
+    equation = make_equation(problem, params, cells, damping)
+    size = len(equation.vector)
     columns = jax.lax.map(
-        functools.partial(product, equation, config),
-        jnp.eye(len(equation.vector), dtype=equation.vector.dtype),
-        batch_size=64,
+        functools.partial(product, equation, curvature),
+        jnp.eye(size, dtype=equation.vector.dtype),
+        batch_size=min(64, size),
     )
     return columns.T  # row i of the products is J e_i
 

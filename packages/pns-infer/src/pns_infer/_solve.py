@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +10,20 @@ from jax.scipy.linalg import cho_factor, cho_solve, lu_factor, lu_solve
 from jax.scipy.sparse.linalg import cg, gmres
 from jaxtyping import Array, Float, PyTree
 
-from pns_infer._bootstrap_problem import BootstrapProblem, SolveConfig
+from pns_infer._bootstrap_problem import BootstrapProblem, Curvature, SolveConfig
 from pns_infer._cells import Cells
-from pns_infer._curvature import Equation, dense_matrix, make_equation, product
+from pns_infer._curvature import dense_matrix, make_equation, product
 
 Vectors = Float[Array, "d num_parameters"]
 Residuals = Float[Array, " d"]  # relative
+
+
+class _Method(NamedTuple):
+    """What an iterative solve is compiled for."""
+
+    curvature: Curvature
+    max_iterations: int
+    transpose: bool
 
 
 def make_solver(
@@ -31,16 +40,19 @@ def make_solver(
       config: curvature, damping, and when to stop.
       params: the estimate, of the bootstrapped function.
       cells: the data.
-      transpose: whether to solve with the transpose of J.
+      transpose: whether to solve with the transpose of J; only that of
+        'estimating_equation' is another matrix.
 
     Returns:
       A function that maps right-hand sides to solutions and relative residuals.
     """
+    transpose = transpose and config.curvature == "estimating_equation"
     if problem.scope == "full":
+        method = _Method(config.curvature, config.max_iterations, transpose)
         return lambda right: _solve_iteratively(
-            problem, config, transpose, params, cells, right
+            problem, method, params, cells, right, config.damping, config.tolerance
         )
-    matrix = dense_matrix(problem, config, params, cells)
+    matrix = dense_matrix(problem, config.curvature, params, cells, config.damping)
     matrix = matrix.T if transpose else matrix
     if config.curvature == "estimating_equation":
         return functools.partial(_solve_directly, lu_solve, matrix, lu_factor(matrix))
@@ -64,34 +76,34 @@ def _solve_directly(
     return solution, _relative(solution @ matrix.T - right, right)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _solve_iteratively(
     problem: BootstrapProblem,
-    config: SolveConfig,
-    transpose: bool,
+    method: _Method,
     params: PyTree,
     cells: Cells,
     right: Vectors,
+    damping: float,
+    tolerance: float,
 ) -> tuple[Vectors, Residuals]:
-    equation = make_equation(problem, params, cells)
-    apply = _make_operator(equation, config, transpose)
-    if config.curvature == "estimating_equation":
-        restart = min(20, config.max_iterations)
-        cycles = -(-config.max_iterations // restart)
+    equation = make_equation(problem, params, cells, damping)
+    apply = functools.partial(product, equation, method.curvature)
+    if method.transpose:
+        apply = _transposed(apply, equation.vector)
+    if method.curvature == "estimating_equation":
+        restart = min(20, method.max_iterations)
+        cycles = -(-method.max_iterations // restart)
         solve = functools.partial(gmres, apply, restart=restart, maxiter=cycles)
     else:
-        solve = functools.partial(cg, apply, maxiter=config.max_iterations)
-    solutions = jax.vmap(lambda b: solve(b, tol=config.tolerance)[0])(right)
+        solve = functools.partial(cg, apply, maxiter=method.max_iterations)
+    solutions = jax.vmap(lambda b: solve(b, tol=tolerance)[0])(right)
     return solutions, _relative(jax.vmap(apply)(solutions) - right, right)
 
 
-def _make_operator(
-    equation: Equation, config: SolveConfig, transpose: bool
+def _transposed(
+    apply: Callable[[jax.Array], jax.Array], vector: jax.Array
 ) -> Callable[[jax.Array], jax.Array]:
-    apply = functools.partial(product, equation, config)
-    if not transpose or config.curvature != "estimating_equation":
-        return apply  # the other curvatures are symmetric
-    transposed = jax.linear_transpose(apply, equation.vector)
+    transposed = jax.linear_transpose(apply, vector)
     return lambda direction: transposed(direction)[0]
 
 
