@@ -1,13 +1,12 @@
-"""Tables and one small fit that the tests share."""
+"""Tables and small fits that the tests share."""
 
 import sys
 from pathlib import Path
 
-import pns_estimate as pe
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small_tables import draw_table, small_recipe
+from small_tables import draw_table, fit, small_recipe
 
 
 @pytest.fixture(scope="session")
@@ -22,5 +21,11 @@ def people():
 
 @pytest.fixture(scope="session")
 def fitted(tables):
-    made = pe.PnsEstimator("epinet", recipe=small_recipe(), num_draws=300)
-    return made.fit(*tables, treatment="x", outcome="y")
+    """A small epinet."""
+    return fit(*tables, method="epinet", recipe=small_recipe())
+
+
+@pytest.fixture(scope="session")
+def linear(tables):
+    """A fit that took no time."""
+    return fit(*tables)

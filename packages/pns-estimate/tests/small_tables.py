@@ -1,11 +1,15 @@
-"""Small tables, and recipes that train in seconds."""
+"""Small tables, recipes that train in seconds, and a method that does not train."""
 
+import dataclasses
+
+import jax
 import numpy as np
 import pandas as pd
+import pns_estimate as pe
 import pns_models as pm
 
 
-def draw_table(n, randomised, seed):
+def draw_table(n, randomized, seed):
     """Age, region and a flag; taste is hidden and drives both choice and outcome."""
     rng = np.random.default_rng(seed)
     region = rng.choice(["north", "south", "west"], n)
@@ -13,7 +17,7 @@ def draw_table(n, randomised, seed):
     age = rng.integers(20, 70, n)
     taste = rng.integers(0, 2, n)
     choice = rng.random(n) < 0.2 + 0.5 * taste
-    x = np.where(randomised, rng.random(n) < 0.5, choice)
+    x = np.where(randomized, rng.random(n) < 0.5, choice)
     lift = 0.4 * member + 0.1 * (region == "south")
     y = rng.random(n) < 0.1 + 0.3 * taste + lift * x
     return pd.DataFrame(
@@ -28,14 +32,74 @@ def draw_table(n, randomised, seed):
 
 
 def small_recipe(kind="epinet"):
-    network = pm.NetworkConfig(
-        kind,
-        pm.Backbone(width=16, depth=1, activation="silu"),
-        index_dim=5,
-        hidden=(8,),
-        prior_hidden=(8,),
-        prior_scale=0.3,
-        num_members=3,
-    )
+    """A network of this kind that trains in seconds."""
+    backbone = pm.Backbone(width=16, depth=1, activation="silu")
+    network = {
+        "epinet": pm.EpinetConfig(
+            backbone, index_dim=5, hidden=(8,), prior_hidden=(8,), prior_scale=0.3
+        ),
+        "ensemble": pm.EnsembleConfig(backbone, num_members=3),
+        "anchored": pm.AnchoredConfig(backbone),
+    }[kind]
     training = pm.TrainConfig(max_steps=60, eval_every=20, data_noise="exponential")
     return pm.Recipe(network, training)
+
+
+@dataclasses.dataclass
+class LinearSampler:
+    """Raw numbers linear in the covariates, with drawn coefficients; counts its draws."""
+
+    coefficients: np.ndarray
+    standardizer: pm.Standardizer
+    num_drawn: int = 0
+    has_draws = True
+
+    def atoms(self, z):
+        raw = self.standardizer(z) @ self.coefficients
+        return jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "anchored"))
+
+    def draws(self, key, z, num_draws):
+        self.num_drawn += len(z)
+        noise = jax.random.normal(key, (num_draws, *self.coefficients.shape))
+        raw = self.standardizer(z) @ (self.coefficients + 0.1 * np.asarray(noise))
+        return jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "anchored"))
+
+    def save(self, folder):
+        folder.mkdir()
+        parts = self.standardizer._asdict()
+        np.savez(folder / "linear.npz", coefficients=self.coefficients, **parts)
+
+
+class LinearMethod:
+    """Draws its coefficients instead of learning them: fits in no time."""
+
+    name = "linear"
+    sentence = "coefficients that were drawn"
+    recipe = None
+
+    def fit(self, key, counts, recipe, progress=False):
+        standardizer = pm.make_standardizer(counts)
+        shape = (counts.z.shape[1], 6)
+        coefficients = 0.3 * np.asarray(jax.random.normal(key, shape))
+        return pe.MethodFit(
+            LinearSampler(coefficients, standardizer), counts, standardizer
+        )
+
+    def load(self, folder):
+        with np.load(folder / "linear.npz") as stored:
+            parts = {name: stored[name] for name in stored.files}
+        coefficients = parts.pop("coefficients")
+        return LinearSampler(coefficients, pm.Standardizer(**parts))
+
+
+pe.register_method(LinearMethod())
+
+
+def fit(observational, experimental, method="linear", **options):
+    """Fits with settings of the estimator and of `fit` mixed."""
+    keys = ("missing", "unseen", "seed", "num_draws", "calibrate", "recipe")
+    own = {k: options.pop(k) for k in keys if k in options}
+    defaults = {"num_draws": 300, "calibrate": method != "linear"}
+    estimator = pe.PnsEstimator(method, **{**defaults, **own})
+    settings = {"treatment": "x", "outcome": "y", **options}
+    return estimator.fit(observational, experimental, **settings)

@@ -116,7 +116,7 @@ class Encoder:
 
     Attributes:
       covariates: in order.
-      unseen: what to do with a category that training had not: an 'error', or
+      unseen: what to do with a category that is not in the training tables: an 'error', or
         'unknown', which sets no level and marks the row as outside.
     """
 
@@ -162,8 +162,8 @@ class Encoder:
                     strange = sorted(set(text[~known]))[:5]
                     raise UserError(
                         f"the covariate {covariate.column!r} of the {name} table has "
-                        f"values that training had not: {strange}; fit with "
-                        "unseen='unknown' to allow them."
+                        f"values that are not in the training tables: {strange}; fit "
+                        "with unseen='unknown' to allow them."
                     )
                 outside |= ~known
             parts += [text == level for level in covariate.levels]
@@ -200,65 +200,67 @@ def make_encoder(
       unseen: what to do later with a category that is not in these tables.
       max_levels: more values than this in a text column are an error.
     """
-    made = []
-    for column in columns:
-        parts = [_column(table, column, name) for name, table in tables.items()]
-        if all(part.isna().all() for part in parts):
-            raise UserError(f"the covariate {column!r} has no values at all.")
-        numeric = [_is_number(part) for part in parts if part.notna().any()]
-        if len(set(numeric)) > 1:
-            raise UserError(
-                f"the covariate {column!r} holds numbers in one table and text in "
-                "another; make them alike."
-            )
-        blank = any(part.isna().any() for part in parts)
-        if blank and missing == "error":
-            name, count = next(
-                (name, int(part.isna().sum()))
-                for name, part in zip(tables, parts, strict=True)
-                if part.isna().any()
-            )
-            raise UserError(
-                f"the covariate {column!r} of the {name} table is missing in {count} "
-                "rows; complete them, or fit with missing='indicator'."
-            )
-        # With the policy 'indicator' people without a value may come later, too.
-        indicator = missing == "indicator"
-        if numeric[0]:
-            numbers = np.concatenate(
-                [
-                    _numbers(part, column, name)
-                    for name, part in zip(tables, parts, strict=True)
-                ]
-            )
-            numbers = numbers[~np.isnan(numbers)]
-            made.append(
-                Covariate(
-                    column,
-                    "number",
-                    low=float(numbers.min()),
-                    high=float(numbers.max()),
-                    indicator=indicator,
-                    fill=float(np.median(numbers)),
-                )
-            )
-            continue
-        levels = sorted({v for part in parts for v in set(_text(part.dropna()))})
-        if len(levels) > max_levels:
-            raise UserError(
-                f"the covariate {column!r} has {len(levels)} different values; leave it "
-                "out of covariates, or group its values."
-            )
-        made.append(Covariate(column, "category", tuple(levels), indicator=indicator))
+    covariates = [
+        _make_covariate(
+            {name: _column(table, column, name) for name, table in tables.items()},
+            column,
+            missing,
+            max_levels,
+        )
+        for column in columns
+    ]
     varies = any(
-        (c.kind == "number" and c.high > c.low) or len(c.levels) > 1 for c in made
+        (c.kind == "number" and c.high > c.low) or len(c.levels) > 1 for c in covariates
     )
     if not varies:
         raise UserError(
             "none of the covariates varies, so there is nothing to tell people apart by; "
             "give other covariates."
         )
-    return Encoder(tuple(made), unseen)
+    return Encoder(tuple(covariates), unseen)
+
+
+def _make_covariate(
+    parts: dict[str, pd.Series], column: str, missing: Missing, max_levels: int
+) -> Covariate:
+    """Learns how to encode one column from its values in each table."""
+    if all(part.isna().all() for part in parts.values()):
+        raise UserError(f"the covariate {column!r} has no values at all.")
+    numeric = [_is_number(part) for part in parts.values() if part.notna().any()]
+    if len(set(numeric)) > 1:
+        raise UserError(
+            f"the covariate {column!r} holds numbers in one table and text in another; "
+            "make them alike."
+        )
+    for name, part in parts.items():
+        if missing == "error" and part.isna().any():
+            raise UserError(
+                f"the covariate {column!r} of the {name} table is missing in "
+                f"{int(part.isna().sum())} rows; complete them, or fit with "
+                "missing='indicator'."
+            )
+    # With the policy 'indicator' people without a value may come later, too.
+    indicator = missing == "indicator"
+    if numeric[0]:
+        numbers = np.concatenate(
+            [_numbers(part, column, name) for name, part in parts.items()]
+        )
+        numbers = numbers[~np.isnan(numbers)]
+        return Covariate(
+            column,
+            "number",
+            low=float(numbers.min()),
+            high=float(numbers.max()),
+            indicator=indicator,
+            fill=float(np.median(numbers)),
+        )
+    levels = sorted({v for part in parts.values() for v in set(_text(part.dropna()))})
+    if len(levels) > max_levels:
+        raise UserError(
+            f"the covariate {column!r} has {len(levels)} different values; leave it out "
+            "of covariates, or group its values."
+        )
+    return Covariate(column, "category", tuple(levels), indicator=indicator)
 
 
 def _column(table: pd.DataFrame, column: str, name: str) -> pd.Series:

@@ -1,5 +1,9 @@
-"""The one error that means: the user can fix this."""
+"""Errors that the user can do something about."""
 
 
 class UserError(ValueError):
     """What was given cannot be used; the message says what to do about it."""
+
+
+class NotFittedError(UserError):
+    """A question came before `fit` or `load`."""

@@ -1,0 +1,45 @@
+"""Choosing the scale of a sampler's draws on units that training did not see."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import jax
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pns_models as pm
+from jaxtyping import Float
+
+
+class HasDraws(Protocol):
+    """A sampler, or a fitted model that has draws."""
+
+    def draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pb.Atoms:
+        """Draws atoms [num_draws, n]."""
+        ...
+
+
+def calibrate_sampler(
+    key: jax.Array,
+    sampler: HasDraws,
+    standardizer: Callable[[np.ndarray], np.ndarray],
+    held_out: pm.Counts,
+    num_draws: int = 400,
+) -> pi.DrawCalibration:
+    """Profiles the scale of draws on held-out units, a few thousand rows at most.
+
+    Args:
+      key: decides the draws.
+      sampler: draws atoms of any unit.
+      standardizer: maps covariates to comparable scales, to find neighbors.
+      held_out: units that training did not see.
+      num_draws: of each unit.
+    """
+    z, observational, experimental = (np.asarray(part) for part in held_out)
+    rows, groups = pi.choose_calibration_rows(
+        standardizer(z), observational, experimental
+    )
+    drawn = sampler.draws(key, z[rows], num_draws)
+    return pi.calibrate_draws(drawn, observational[rows], experimental[rows], groups)

@@ -1,0 +1,56 @@
+"""From counts to a calibrated sampler."""
+
+from typing import Any, NamedTuple
+
+import jax
+import pns_infer as pi
+import pns_models as pm
+
+from pns_estimate._calibration import calibrate_sampler
+from pns_estimate._errors import UserError
+from pns_estimate.methods import Method, MethodFit, ScaledSampler, split_key
+
+
+class CalibratedFit(NamedTuple):
+    """What a method learned, its draws scaled; calibration is None if there was none."""
+
+    learned: MethodFit
+    sampler: ScaledSampler
+    calibration: pi.DrawCalibration | None
+
+
+def fit_method(
+    key: jax.Array,
+    counts: pm.Counts,
+    method: Method,
+    recipe: Any,
+    calibrate: bool,
+    progress: bool,
+) -> CalibratedFit:
+    """Fits a method and scales its draws to the largest factor held-out units allow.
+
+    Args:
+      key: decides everything.
+      counts: both tables.
+      method: how uncertainty is represented.
+      recipe: the method's settings.
+      calibrate: whether to choose the scale of the draws on held-out units.
+      progress: whether to show a bar.
+    """
+    try:
+        learned = method.fit(key, counts, recipe, progress)
+    except pm.DivergedError as error:
+        raise UserError(f"training failed: {error}") from error
+    except pm.TooFewRowsError as error:
+        raise UserError(
+            "there are too few people to learn from: some of both tables are held out "
+            "to judge the fit; give larger tables."
+        ) from error
+    sampler, held_out, standardizer, _ = learned
+    if not (calibrate and sampler.has_draws and len(held_out.z)):
+        return CalibratedFit(learned, ScaledSampler(sampler), None)
+    calibration = calibrate_sampler(
+        split_key(key).calibrate, sampler, standardizer, held_out
+    )
+    scaled = ScaledSampler(sampler, calibration.interval[1])
+    return CalibratedFit(learned, scaled, calibration)

@@ -1,0 +1,167 @@
+"""Multiplier bootstraps of one network: of its last layer, or of all its parameters."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pns_models as pm
+from jaxtyping import Float
+
+from pns_estimate.methods.protocol import MethodFit, split_key
+from pns_estimate.methods.registry import register_method
+
+Scope = Literal["full", "last_layer"]
+_DEFAULT = pi.SolveConfig()
+
+
+def make_bootstrap(
+    key: jax.Array,
+    model: pm.FittedModel,
+    counts: pm.Counts,
+    scope: Scope,
+    num_draws: int = 1000,
+    config: pi.SolveConfig = _DEFAULT,
+) -> pi.BootstrapResult:
+    """Solves the multiplier bootstrap of an anchored network.
+
+    Args:
+      key: decides the multipliers.
+      model: an anchored network; its draws are raw numbers for `pm.atoms_from_raw`.
+      counts: the units whose scores are resampled, on the scale of the data.
+      scope: 'full' or 'last_layer'.
+      num_draws: of the bootstrap.
+      config: curvature, damping, and when the solves stop.
+    """
+    cells = [np.reshape(part, (-1, 4)) for part in counts[1:]]
+    return pi.solve_bootstrap(
+        key,
+        _make_problem(model, scope),
+        pm.plain_functions(model).params,
+        model.standardizer(counts.z),
+        np.concatenate(cells, axis=1),
+        num_draws,
+        config,
+    )
+
+
+def _make_problem(model: pm.FittedModel, scope: Scope) -> pi.BootstrapProblem:
+    plain = pm.plain_functions(model)
+    return pi.BootstrapProblem(
+        pi.TwoStage(plain.features, plain.head),
+        frozen_nll=plain.frozen_nll,
+        scope=scope,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BootstrapSampler:
+    """A network, and what each draw of a bootstrap adds to its parameters."""
+
+    model: pm.FittedModel
+    shifts: Float[np.ndarray, "num_draws num_parameters"]
+    scope: Scope
+
+    @property
+    def has_draws(self) -> bool:
+        """A bootstrap always has draws."""
+        return True
+
+    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+        """Estimates the atoms of each unit."""
+        return self.model.atoms(z)
+
+    def draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pb.Atoms:
+        """Links raw numbers drawn to first order; all draws that were solved for."""
+        del key, num_draws
+        raw = pi.bootstrap_draws(
+            _make_problem(self.model, self.scope),
+            pm.plain_functions(self.model).params,
+            self.shifts,
+            self.model.standardizer(z),
+        )
+        return jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw), "anchored"))
+
+    def save(self, folder: Path) -> None:
+        """Writes network and shifts to a new folder."""
+        folder.mkdir()
+        self.model.save(folder / "network")
+        np.save(folder / "shifts.npy", self.shifts, allow_pickle=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class BootstrapMethod:
+    """Trains one network, then bootstraps it.
+
+    Attributes:
+      name: of the method.
+      sentence: what its draws stand for.
+      recipe: of the network, which must be anchored.
+      scope: which parameters move.
+      num_draws: how many draws are solved for.
+      config: of the solves.
+    """
+
+    name: str
+    sentence: str
+    recipe: pm.Recipe
+    scope: Scope
+    num_draws: int
+    config: pi.SolveConfig
+
+    def fit(
+        self,
+        key: jax.Array,
+        counts: pm.Counts,
+        recipe: pm.Recipe,
+        progress: bool = False,
+    ) -> MethodFit:
+        """Trains the network and does the solves."""
+        keys = split_key(key)
+        result = pm.fit(keys.train, counts, recipe, progress=progress)
+        solved = make_bootstrap(
+            keys.solve, result.model, counts, self.scope, self.num_draws, self.config
+        )
+        # The network saw the training part only.
+        kept = 1 - recipe.training.held_out_fraction
+        shifts = solved.shifts / np.sqrt(kept)
+        return MethodFit(
+            BootstrapSampler(result.model, shifts, self.scope),
+            result.held_out,
+            result.model.standardizer,
+            result.history,
+        )
+
+    def load(self, folder: Path) -> BootstrapSampler:
+        """Reads network and shifts."""
+        shifts = np.load(folder / "shifts.npy", allow_pickle=False)
+        return BootstrapSampler(pm.load(folder / "network"), shifts, self.scope)
+
+
+BOOTSTRAP_FULL = register_method(
+    BootstrapMethod(
+        "bootstrap_full",
+        "a multiplier bootstrap of all parameters of one network",
+        pm.PRESETS["default"],
+        scope="full",
+        num_draws=200,
+        # More damping than tab:mb-hparams' 1e-4, at which the solves do not converge.
+        config=pi.SolveConfig(damping=1e-3, tolerance=0.1, max_iterations=100),
+    )
+)
+BOOTSTRAP_LAST_LAYER = register_method(
+    BootstrapMethod(
+        "bootstrap_last_layer",
+        "a multiplier bootstrap of the last layer of one network",
+        pm.PRESETS["default"],
+        scope="last_layer",
+        num_draws=1000,
+        config=pi.SolveConfig(damping=1e-4, tolerance=0.1, max_iterations=100),
+    )
+)

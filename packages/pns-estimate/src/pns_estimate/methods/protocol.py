@@ -1,0 +1,100 @@
+"""What an uncertainty method is: it fits two tables and leaves a sampler behind.
+
+A *sampler* is the only thing that knows networks. It has a point estimate of the atoms of
+any unit, and draws of them whose distribution stands for the error of the estimate. What
+wraps a sampler, such as `ScaledSampler`, is a sampler again.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+import pns_bounds as pb
+import pns_models as pm
+from jaxtyping import Float
+
+
+class Sampler(Protocol):
+    """Atoms of units with encoded covariates z."""
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether there are draws to correct with."""
+        ...
+
+    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+        """Estimates the atoms of each unit, as NumPy arrays [n]."""
+        ...
+
+    def draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pb.Atoms:
+        """Draws atoms [num_draws, n]; a bootstrap gives as many as it solved for.
+
+        A draw is one law for everybody: with the same key, draw number b of one block of
+        units belongs to draw number b of another.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes everything that `Method.load` needs to a new folder."""
+        ...
+
+
+class MethodFit(NamedTuple):
+    """What a method learned.
+
+    Attributes:
+      sampler: answers for any unit.
+      held_out: units that training did not see; calibration and reliability use them.
+      standardizer: maps covariates [n, d] to comparable scales, to find neighbors.
+      history: losses by step, or None for a method that does not iterate.
+    """
+
+    sampler: Sampler
+    held_out: pm.Counts
+    standardizer: Any
+    history: pm.History | None = None
+
+
+class Method(Protocol):
+    """A way to say how uncertain an estimate is."""
+
+    @property
+    def name(self) -> str:
+        """How users ask for it."""
+        ...
+
+    @property
+    def sentence(self) -> str:
+        """What its draws stand for, for people who read a report."""
+        ...
+
+    @property
+    def recipe(self) -> Any:
+        """Its default settings, a `pm.Recipe` for networks."""
+        ...
+
+    def fit(
+        self, key: jax.Array, counts: pm.Counts, recipe: Any, progress: bool = False
+    ) -> MethodFit:
+        """Learns from both tables; the key decides all randomness."""
+        ...
+
+    def load(self, folder: Path) -> Sampler:
+        """Reads what its sampler saved."""
+        ...
+
+
+class Keys(NamedTuple):
+    """The key of a fit, split by purpose."""
+
+    train: jax.Array
+    solve: jax.Array
+    calibrate: jax.Array
+
+
+def split_key(key: jax.Array) -> Keys:
+    """Derives one key for each purpose of a fit."""
+    return Keys(*jax.random.split(key, 3))

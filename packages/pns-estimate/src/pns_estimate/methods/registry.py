@@ -1,0 +1,34 @@
+"""The methods that have a name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from pns_estimate._errors import UserError
+from pns_estimate.methods.protocol import Method
+
+_Known = TypeVar("_Known", bound=Method)
+
+_METHODS: dict[str, Method] = {}
+METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
+
+
+def register_method(method: _Known) -> _Known:
+    """Makes a method known by its name, to `PnsEstimator`, command and report.
+
+    Args:
+      method: see the protocol `Method`; its name must be new.
+    """
+    if method.name in _METHODS:
+        raise ValueError(
+            f"there is a method {method.name!r} already; known are {list(_METHODS)}."
+        )
+    _METHODS[method.name] = method
+    return method
+
+
+def get_method(name: str) -> Method:
+    """Returns the method of this name."""
+    if name not in _METHODS:
+        raise UserError(f"method must be one of {list(_METHODS)}, got {name!r}.")
+    return _METHODS[name]
