@@ -4,9 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pandas as pd
+import pns_estimate as pe
 import pytest
+from absl import flags
+from absl.testing import flagsaver
+from pns_estimate import _command
+from small_tables import LinearSampler, draw_table
 
 
 def command(*arguments, cwd):
@@ -17,6 +23,27 @@ def command(*arguments, cwd):
         text=True,
         check=False,
     )
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def in_process(folder, monkeypatch, capsys):
+    """Runs the command without a process of its own."""
+
+    def run(*arguments):
+        monkeypatch.chdir(folder)
+        capsys.readouterr()
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as caught:
+            flags.FLAGS.unparse_flags()
+            _command.run(["pns-estimate", *map(str, arguments)])
+        return Done(caught.value.code or 0, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +94,6 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder):
     assert full.returncode == 2 and "not an empty folder" in full.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -95,22 +121,48 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder):
         ((*FIT[1:], "--observational=wide.csv", "--out=o"), "more fields than"),
     ],
 )
-def test_mistakes_are_one_line_and_leave_nothing_behind(folder, arguments, message):
+def test_mistakes_are_one_line_and_leave_nothing_behind(
+    folder, in_process, arguments, message
+):
     (folder / "empty.csv").write_text("")
     (folder / "twice.csv").write_text("a,a,x,y\n1,2,0,1\n")
     (folder / "log.txt").write_text("a\n")
     (folder / "wide.csv").write_text("region,x,y\nnorth,1,0,9\nsouth,0,1,9\n")
     whole = (folder / "trial.parquet").read_bytes()
     (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
-    done = command(*arguments, cwd=folder)
+    done = in_process(*arguments)
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
     ours = [line for line in done.stderr.splitlines() if "pns-estimate:" in line]
     assert len(ours) == 1
     assert not (folder / "o").exists()
-    if message == "holds no model":
-        shown = command(*arguments, "--debug", cwd=folder)
-        assert "Traceback" in shown.stderr and shown.returncode == 2
+
+
+def test_debug_shows_where_an_error_came_from(in_process):
+    shown = in_process("--load=nowhere", "--predict=people.csv", "--out=o", "--debug")
+    assert "Traceback" in shown.stderr and shown.returncode == 2
+
+
+def test_one_run_makes_each_draw_once(folder, in_process, monkeypatch):
+    """1,500 people: intervals for all, and a report on 1,000 of them."""
+    draw_table(1500, True, 6).to_parquet(folder / "many.parquet")
+    asked = []
+    original = LinearSampler.draws
+
+    def counted(self, key, z, num_draws):
+        asked.append(len(z))
+        return original(self, key, z, num_draws)
+
+    monkeypatch.setattr(LinearSampler, "draws", counted)
+    settings = ("--method=linear", "--num_draws=200", "--out=counted")
+    calibrate = pe.PnsEstimator.__init__.__kwdefaults__
+    monkeypatch.setitem(
+        calibrate, "calibrate", False
+    )  # its draws are for held-out rows
+    done = in_process(*FIT, "--predict=many.parquet", *settings)
+    assert done.returncode == 0, done.stderr
+    assert sum(asked) == 1500
+    assert "1,000 people" in (folder / "counted" / "report.html").read_text()
 
 
 def test_help_is_readable(folder):

@@ -4,11 +4,10 @@ import re
 import shutil
 import subprocess
 
-import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pytest
-from small_tables import small_recipe
+from small_tables import fit, small_recipe
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 SECTIONS = [
@@ -43,26 +42,21 @@ def test_the_page_is_complete_and_needs_no_network(page, fitted, people):
     assert f"{100 * group.lower:.1f}% to {100 * group.upper:.1f}%" in text
 
 
-@pytest.mark.slow
 def test_text_of_users_is_escaped(tables, tmp_path):
     evil = "<script>alert(1)</script>"
     observational, experimental = (
         t.rename(columns={"region": evil}).assign(**{evil: lambda t: t[evil] + "<b>&"})
         for t in tables
     )
-    made = pe.PnsEstimator(recipe=small_recipe(), num_draws=300)
-    made.fit(observational, experimental, treatment="x", outcome="y")
-    made.report(tmp_path / "r.html")
+    fit(observational, experimental).report(tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text()
     assert "<script" not in text and "<b>&" not in text
     assert "&lt;script&gt;" in text and "south&lt;b&gt;&amp;" in text
 
 
-@pytest.mark.slow
 def test_a_plug_in_fit_says_that_it_promises_nothing(tables, people, tmp_path):
-    made = pe.PnsEstimator("plug_in", recipe=small_recipe("anchored"))
-    made.fit(*tables, treatment="x", outcome="y")
-    made.report(tmp_path / "r.html", people)
+    plug_in = fit(*tables, method="plug_in", recipe=small_recipe("anchored"))
+    plug_in.report(tmp_path / "r.html", people)
     text = (tmp_path / "r.html").read_text()
     assert "promise no coverage" in text and "surely" not in text
 
@@ -119,15 +113,12 @@ def test_a_browser_shows_the_page_without_sideways_scrolling(page, width, tmp_pa
     assert shown <= window and drawings == 4
 
 
-@pytest.mark.slow
 def test_people_with_missing_values_are_reported_on(tables, tmp_path):
     observational, experimental = (table.copy() for table in tables)
     observational.loc[:50, "region"] = None
-    made = pe.PnsEstimator(recipe=small_recipe(), num_draws=300, missing="indicator")
-    made.fit(observational, experimental, treatment="x", outcome="y")
+    estimator = fit(observational, experimental, missing="indicator")
     rows = pd.DataFrame(
         {"age": [30, 40], "region": [None, "west"], "member": [True, False]}
     )
-    made.report(tmp_path / "r.html", rows)
-    assert np.isfinite((tmp_path / "r.html").stat().st_size)
+    estimator.report(tmp_path / "r.html", rows)
     assert "member = True" in (tmp_path / "r.html").read_text()

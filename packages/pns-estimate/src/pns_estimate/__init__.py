@@ -1,7 +1,36 @@
 """Who benefits from a treatment: intervals for every person, from two tables."""
 
-from pns_estimate._errors import UserError
+from pns_estimate._calibration import calibrate_sampler
+from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._estimator import PnsEstimator
-from pns_estimate._methods import judge_spread, make_bootstrap
+from pns_estimate._prediction import Prediction
+from pns_estimate._report import write_report
+from pns_estimate._summary import FitSummary
+from pns_estimate.methods import (
+    METHODS,
+    Method,
+    MethodFit,
+    Sampler,
+    ScaledSampler,
+    get_method,
+    register_method,
+)
+from pns_estimate.methods.bootstrap import make_bootstrap
 
-__all__ = ["PnsEstimator", "UserError", "judge_spread", "make_bootstrap"]
+__all__ = [
+    "METHODS",
+    "FitSummary",
+    "Method",
+    "MethodFit",
+    "NotFittedError",
+    "PnsEstimator",
+    "Prediction",
+    "Sampler",
+    "ScaledSampler",
+    "UserError",
+    "calibrate_sampler",
+    "get_method",
+    "make_bootstrap",
+    "register_method",
+    "write_report",
+]

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pns_bounds as pb
 from absl import app, flags, logging
 
 from pns_estimate._errors import UserError
-from pns_estimate._estimator import ESTIMANDS, PnsEstimator
+from pns_estimate._estimator import PnsEstimator
 from pns_estimate._files import complete_file, read_table, write_json
-from pns_estimate._methods import METHODS
+from pns_estimate._report import write_report
+from pns_estimate.methods import METHODS
 
 _USAGE = """Bounds, for every person, the probability that a treatment makes the difference.
 
@@ -52,9 +55,9 @@ _PREDICT = _text_flag(
 _LOAD = _text_flag("load", "A model/ folder; nothing is fitted.")
 _OUT = _text_flag("out", "The folder to write; it must not exist or be empty.")
 _METHOD = flags.DEFINE_enum(
-    "method", "epinet", METHODS, "Where uncertainty comes from."
+    "method", "epinet", list(METHODS), "Where uncertainty comes from."
 )
-_ESTIMAND = flags.DEFINE_enum("estimand", "pns", list(ESTIMANDS), "What to bound.")
+_ESTIMAND = flags.DEFINE_enum("estimand", "pns", list(pb.ESTIMANDS), "What to bound.")
 _TARGET = flags.DEFINE_enum(
     "target", "set", ["set", "parameter"], "What each interval covers."
 )
@@ -65,13 +68,17 @@ _MISSING = flags.DEFINE_enum(
     "missing", "error", ["error", "indicator"], "Covariates without a value."
 )
 _UNSEEN = flags.DEFINE_enum(
-    "unseen", "error", ["error", "unknown"], "Categories that training had not."
+    "unseen",
+    "error",
+    ["error", "unknown"],
+    "Categories that the training tables do not have.",
 )
 _SETTINGS = (
     *(_OBSERVATIONAL, _EXPERIMENTAL, _TREATMENT, _OUTCOME, _COVARIATES, _WEIGHTS),
     *(_TREATMENT_REFERENCE, _OUTCOME_REFERENCE, _PREDICT, _LOAD, _OUT),
     *(_METHOD, _ESTIMAND, _TARGET, _ALPHA, _SEED, _DRAWS, _MISSING, _UNSEEN),
 )
+_MOST_REPORTED = 1000  # people in the report
 _DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
 
 
@@ -147,7 +154,7 @@ def _estimate() -> tuple[PnsEstimator, Any]:
 
 def _main(arguments: Sequence[str]) -> None:
     out = _check_flags(arguments[1:])
-    made = not out.exists()
+    is_new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -155,23 +162,24 @@ def _main(arguments: Sequence[str]) -> None:
     try:
         estimator, people = _estimate()
         _say(f"intervals for {len(people):,} people")
-        table = estimator.intervals(
-            people, _ALPHA.value, _TARGET.value, _ESTIMAND.value
-        )
+        prediction = estimator.predict(people)
+        table = prediction.intervals(_ALPHA.value, _TARGET.value, _ESTIMAND.value)
         with complete_file(out / "intervals.parquet") as aside:
             table.to_parquet(aside)
         with complete_file(out / "intervals.csv") as aside:
             table.to_csv(aside, index_label="row")
         _say("report")
-        sample = people
-        if len(people) > 1000:
-            sample = people.sample(1000, random_state=_SEED.value)
-        estimator.report(out / "report.html", sample, _ALPHA.value)
+        if len(people) > _MOST_REPORTED:
+            rng = np.random.default_rng(_SEED.value)
+            prediction = prediction.take(
+                rng.choice(len(people), _MOST_REPORTED, replace=False)
+            )
+        write_report(out / "report.html", prediction, estimator.summary_, _ALPHA.value)
         if _LOAD.value is None:
             estimator.save(out / "model")
         write_json(out / "config.json", {flag.name: flag.value for flag in _SETTINGS})
     except BaseException:
-        if made and not any(out.iterdir()):
+        if is_new and not any(out.iterdir()):
             out.rmdir()  # nothing was written: leave nothing behind
         raise
     if estimator.compatibility()["p_value"] < 0.05:
@@ -181,8 +189,12 @@ def _main(arguments: Sequence[str]) -> None:
     print(f"report: {out / 'report.html'}")
 
 
-def run() -> None:
-    """Runs the command: 0 if it worked, 2 for a user's mistake, 1 for a fault of ours."""
+def run(argv: list[str] | None = None) -> None:
+    """Runs the command: 0 if it worked, 2 for a user's mistake, 1 for a fault of ours.
+
+    Args:
+      argv: program and arguments; those of the process if None.
+    """
     sys.modules["__main__"].__doc__ = _USAGE
 
     def guarded(arguments: Sequence[str]) -> None:
@@ -203,7 +215,7 @@ def run() -> None:
             )
             sys.exit(1)
 
-    app.run(guarded)
+    app.run(guarded, argv=argv)
 
 
 if __name__ == "__main__":

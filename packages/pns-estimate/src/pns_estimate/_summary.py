@@ -1,13 +1,16 @@
-"""What a fit leaves behind for the report: numbers, and no people."""
+"""What a fit leaves behind for the report: numbers and names, and no people."""
 
 import dataclasses
 from typing import Any
 
 import numpy as np
+import pns_infer as pi
 import pns_models as pm
 
-from pns_estimate._methods import Fitted
-from pns_estimate._training_data import TrainingData
+from pns_estimate._columns import TwoValues
+from pns_estimate._fitting import CalibratedFit
+from pns_estimate._training_data import EncodedTable, TrainingData
+from pns_estimate.methods import Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,71 +18,111 @@ class FitSummary:
     """Plain values about data and fit, as JSON holds them.
 
     Attributes:
-      tables: by name: rows, share treated, share with the outcome in each arm.
-      steps: of each evaluation.
+      method: its name.
+      method_sentence: what its draws stand for.
+      treatment: the column, and which value is which.
+      outcome: the column, and which value is which.
+      covariates: names of the columns.
+      tables: by source: rows, share treated, share with the outcome in each arm.
+      compatibility: the test of whether the tables contradict each other.
+      steps: of each evaluation; empty for a method that does not iterate.
       training: loss at each.
-      validation: held-out loss at each.
-      reliability: of each probability: predicted, observed and people by bin.
-      ece_joint: mean calibration error of the cells.
-      ece_mu: mean calibration error of the arms.
-      spread: scale, interval and profile of the calibration of the spread, or None.
+      held_out: held-out loss at each.
+      reliability: of each probability: predicted, observed and units by bin.
+      ece_joint: mean expected calibration error of the cells.
+      ece_mu: mean expected calibration error of the arms.
+      draw_scale: the factor of the draws, its interval and profile, or None.
     """
 
+    method: str
+    method_sentence: str
+    treatment: TwoValues
+    outcome: TwoValues
+    covariates: list[str]
     tables: dict[str, Any]
+    compatibility: dict[str, Any]
     steps: list[int]
     training: list[float]
-    validation: list[float]
+    held_out: list[float]
     reliability: dict[str, Any]
     ece_joint: float | None
     ece_mu: float | None
-    spread: dict[str, Any] | None
+    draw_scale: dict[str, Any] | None
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "FitSummary":
+        """Rebuilds what `dataclasses.asdict` made of a summary."""
+        columns = {k: TwoValues(**values[k]) for k in ("treatment", "outcome")}
+        return cls(**{**values, **columns})
 
 
-def summarise_fit(data: TrainingData, fitted: Fitted) -> FitSummary:
+def summarize_fit(
+    data: TrainingData,
+    fit: CalibratedFit,
+    method: Method,
+    compatibility: dict[str, Any],
+) -> FitSummary:
     """Collects what the report shows; shares are weighted as the people are."""
-    shares = {}
-    for name, (_, x, y, weights) in data.tables.items():
-        shares[name] = {
-            "rows": len(x),
-            "treated": float(np.average(x, weights=weights)),
-        }
-        for arm, label in enumerate(("outcome_untreated", "outcome_treated")):
-            chosen = x == arm
-            shares[name][label] = (
-                float(np.average(y[chosen], weights=weights[chosen]))
-                if chosen.any()
-                else None
-            )
-    reliability, ece_joint, ece_mu = {}, None, None
-    held = fitted.validation
-    if (
-        np.sum(held.observational) > 0
-        and np.sum(held.experimental, axis=(0, 2)).min() > 0
-    ):
-        made = pm.calibration(fitted.sampler.model, held)
-        ece_joint, ece_mu = made.ece_joint, made.ece_mu
-        names = ["p00", "p01", "p10", "p11", "mu0", "mu1"]
-        for name, curve in zip(names, (*made.joint, *made.mu), strict=True):
-            seen = curve.people > 0
-            reliability[name] = {
-                part: getattr(curve, part)[seen].tolist()
-                for part in ("predicted", "observed", "people")
-            }
-    spread = None
-    if fitted.spread is not None:
-        spread = {
-            "scale": fitted.spread.scale,
-            "interval": list(fitted.spread.interval),
-            "scales": fitted.spread.scales.tolist(),
-            "log_likelihood": fitted.spread.log_likelihood.tolist(),
-        }
+    history = fit.learned.history
     return FitSummary(
-        tables=shares,
-        steps=fitted.history.step.tolist(),
-        training=fitted.history.training.tolist(),
-        validation=fitted.history.validation.tolist(),
-        reliability=reliability,
-        ece_joint=ece_joint,
-        ece_mu=ece_mu,
-        spread=spread,
+        method=method.name,
+        method_sentence=method.sentence,
+        treatment=data.treatment,
+        outcome=data.outcome,
+        covariates=[str(column) for column in data.encoder.columns],
+        tables={name: _shares(table) for name, table in data.tables.items()},
+        compatibility=compatibility,
+        steps=[] if history is None else history.step.tolist(),
+        training=[] if history is None else history.training.tolist(),
+        held_out=[] if history is None else history.held_out.tolist(),
+        **_reliability(fit),
+        draw_scale=_draw_scale(fit.calibration),
     )
+
+
+def _shares(table: EncodedTable) -> dict[str, Any]:
+    _, x, y, weights = table
+    shares: dict[str, Any] = {
+        "rows": len(x),
+        "treated": float(np.average(x, weights=weights)),
+    }
+    for arm, label in enumerate(("outcome_untreated", "outcome_treated")):
+        chosen = x == arm
+        shares[label] = (
+            float(np.average(y[chosen], weights=weights[chosen]))
+            if chosen.any()
+            else None
+        )
+    return shares
+
+
+def _reliability(fit: CalibratedFit) -> dict[str, Any]:
+    held_out = fit.learned.held_out
+    arms = np.sum(held_out.experimental, axis=(0, 2))
+    if not np.sum(held_out.observational) > 0 or not arms.min() > 0:
+        return {"reliability": {}, "ece_joint": None, "ece_mu": None}
+    result = pm.measure_reliability(fit.sampler.atoms(held_out.z), held_out)
+    names = ["p00", "p01", "p10", "p11", "mu0", "mu1"]
+    curves = {}
+    for name, curve in zip(names, (*result.joint, *result.mu), strict=True):
+        seen = curve.units > 0
+        curves[name] = {
+            part: getattr(curve, part)[seen].tolist()
+            for part in ("predicted", "observed", "units")
+        }
+    return {
+        "reliability": curves,
+        "ece_joint": result.ece_joint,
+        "ece_mu": result.ece_mu,
+    }
+
+
+def _draw_scale(calibration: pi.DrawCalibration | None) -> dict[str, Any] | None:
+    if calibration is None:
+        return None
+    return {
+        "best": calibration.draw_scale,
+        "interval": list(calibration.interval),
+        "draw_scales": calibration.draw_scales.tolist(),
+        "log_likelihood": calibration.log_likelihood.tolist(),
+    }

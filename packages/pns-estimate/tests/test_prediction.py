@@ -1,0 +1,82 @@
+"""A prediction: draws made once, kept in memory or on disk, and shared by questions."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pns_bounds as pb
+import pytest
+from pns_estimate import _draws
+from pns_estimate._draws import Draws, SomeDraws
+from small_tables import draw_table
+
+
+def count_draws(prediction):
+    """Number of units for which the sampler made draws."""
+    return prediction.sampler.inner.num_drawn
+
+
+def test_all_questions_share_one_set_of_draws(linear):
+    rows = draw_table(1100, True, 5)  # three blocks
+    prediction = linear.predict(rows)
+    before = count_draws(prediction)
+    prediction.intervals()
+    assert count_draws(prediction) == before + 1100
+    for estimand in ("pns", "harm"):
+        prediction.intervals(0.2, "parameter", estimand)
+        prediction.band(estimand=estimand)
+        prediction.average(estimand=estimand)
+    prediction.threshold_set(0.1)
+    prediction.take(range(0, 1100, 7)).intervals()
+    assert count_draws(prediction) == before + 1100
+
+
+def test_some_people_have_the_answers_they_have_among_all(linear):
+    rows = draw_table(1100, True, 5)
+    prediction = linear.predict(rows)
+    positions = [3, 510, 513, 1099, 3]
+    some = prediction.take(positions)
+    chosen = [3, 510, 513, 1099]
+    pd.testing.assert_frame_equal(some.people, prediction.people.iloc[chosen])
+    pd.testing.assert_frame_equal(
+        some.intervals(), prediction.intervals().iloc[chosen], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        some.average(), linear.average(rows.iloc[chosen]), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("memory", [0, 250_000, 10**9])
+def test_draws_are_the_same_in_memory_and_on_disk(linear, memory):
+    prediction = linear.predict(draw_table(700, True, 5))
+    key = jax.random.key(0)
+    draws = Draws(prediction.sampler, key, prediction.z, 20, memory=memory)
+    expected = prediction.sampler.draws(key, prediction.z, 20)
+    for _ in range(2):
+        blocks = list(draws)
+        assert [len(block.mu[0]) for block in blocks] == [512, 188]
+        joined = jax.tree.map(lambda *b: np.concatenate(b, axis=1), *blocks)
+        for found, wanted in zip(joined, expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    on_disk = [isinstance(block.mu, np.memmap) for block in draws]
+    size = sum(part.nbytes for part in blocks[0])
+    assert on_disk == [memory < size, memory < size * 700 / 512]
+
+
+def test_a_pass_that_stops_early_leaves_the_rest_for_later(linear):
+    prediction = linear.predict(draw_table(700, True, 5))
+    before = count_draws(prediction)
+    next(iter(prediction.draws))
+    assert count_draws(prediction) == before + 512
+    prediction.intervals()
+    assert count_draws(prediction) == before + 700
+
+
+def test_some_draws_skip_blocks_without_chosen_units():
+    blocks = [
+        pb.Atoms(np.full((2, n, 2, 2), 0.25), np.full((2, n, 2), i / 10))
+        for i, n in enumerate((3, 4, 2))
+    ]
+    some = list(SomeDraws(blocks, np.array([1, 7, 8])))
+    assert [part.mu.shape for part in some] == [(2, 1, 2), (2, 2, 2)]
+    np.testing.assert_array_equal(some[1].mu, 0.2)
+    assert _draws.BLOCK == 512

@@ -1,0 +1,160 @@
+"""Tables as people have them: what is taken, how it is read, what is refused."""
+
+import numpy as np
+import pandas as pd
+import pns_estimate as pe
+import pytest
+from small_tables import fit
+
+
+def test_values_with_names_need_a_reference(tables, people):
+    observational, experimental = (
+        table.assign(
+            x=table["x"].map({0: "placebo", 1: "drug"}), y=table["y"].astype(bool)
+        )
+        for table in tables
+    )
+    with pytest.raises(pe.UserError, match="say which value of the treatment 'x'"):
+        fit(observational, experimental)
+    named = fit(observational, experimental, treatment_reference="placebo")
+    plain = fit(*tables)
+    assert named.summary_.tables == plain.summary_.tables
+    pd.testing.assert_frame_equal(named.intervals(people), plain.intervals(people))
+    with pytest.raises(pe.UserError, match="treatment_reference must be one of"):
+        fit(observational, experimental, treatment_reference="nothing")
+
+
+def test_weights_are_people(tables):
+    observational, experimental = tables
+    heavy = [table.assign(w=1.0 + 2.0 * table["y"]) for table in tables]
+    weighted = fit(*heavy, weights="w")
+    happened = sum(int(table["y"].sum()) for table in tables)
+    assert weighted.sample_size_ == 5_000 + 2 * happened
+    # The report's shares count people as the fit does.
+    share = observational["y"][observational["x"] == 1].mean()
+    np.testing.assert_allclose(
+        weighted.summary_.tables["observational"]["outcome_treated"],
+        3 * share / (3 * share + 1 - share),
+    )
+    with pytest.raises(pe.UserError, match="must be positive numbers"):
+        fit(observational.assign(w=0.0), experimental.assign(w=1.0), weights="w")
+
+
+def test_missing_values_and_unseen_categories_follow_the_policy(tables, people, linear):
+    observational, experimental = (table.copy() for table in tables)
+    observational.loc[:50, "region"] = None
+    experimental["age"] = experimental["age"].astype(float)
+    experimental.loc[:20, "age"] = np.nan
+    with pytest.raises(pe.UserError, match="missing in 21 rows.*missing='indicator'"):
+        fit(observational, experimental)
+    estimator = fit(observational, experimental, missing="indicator", unseen="unknown")
+    rows = people.copy()
+    rows.loc[0, "region"] = "atlantis"
+    rows["age"] = rows["age"].astype(float)
+    rows.loc[1, "age"] = np.nan
+    rows.loc[2, "age"] = 150
+    answer = estimator.intervals(rows)
+    assert answer["is_outside"].tolist()[:4] == [True, False, True, False]
+    with pytest.raises(pe.UserError, match="not in the training.*atlantis.*unseen="):
+        linear.intervals(rows.dropna().assign(age=30.0))
+
+
+def bad_tables(tables):
+    observational, experimental = tables
+    infinite = experimental.assign(age=experimental["age"].astype(float))
+    infinite.loc[3, "age"] = np.inf
+    twice = pd.concat([observational, observational[["age"]]], axis=1)
+    constant = [t.assign(age=1, region="a", member=True) for t in tables]
+    three = experimental.assign(x=np.arange(len(experimental)) % 3)
+    return {
+        "no column 'x'": (observational.drop(columns="x"), experimental),
+        "treatment 'x' must have two values, got 3": (observational, three),
+        "outcome 'y' must have two values, got": (
+            observational.assign(y=np.linspace(0, 1, len(observational))),
+            experimental,
+        ),
+        "nobody with x = 0": (observational, experimental[experimental["x"] == 1]),
+        "observational table has no rows": (observational.iloc[:0], experimental),
+        r"columns \['member'\] are in one table only": (
+            observational.drop(columns="member"),
+            experimental,
+        ),
+        "none of the covariates varies": tuple(constant),
+        "infinite values": (observational, infinite),
+        "column names \\['age'\\] more than once": (twice, experimental),
+        "is missing in 5 rows; drop or complete": (
+            observational.assign(y=observational["y"].where(observational.index > 4)),
+            experimental,
+        ),
+        "numbers in one table and text": (
+            observational.assign(age="old"),
+            experimental,
+        ),
+    }
+
+
+@pytest.mark.parametrize("number", range(11))
+def test_tables_that_cannot_be_used_are_told(tables, number):
+    message, bad = list(bad_tables(tables).items())[number]
+    with pytest.raises(pe.UserError, match=message):
+        fit(*bad)
+
+
+def test_categories_are_the_same_value_whatever_their_type(tables, people):
+    """Integer codes in one table, floats in the other, text nowhere."""
+    codes = {"north": 1, "south": 2, "west": 3}
+    observational, experimental = (
+        t.assign(region=t["region"].map(codes)) for t in tables
+    )
+    observational["region"] = observational["region"].astype("category")
+    experimental["region"] = experimental["region"].astype(float).astype("category")
+    estimator = fit(observational, experimental)
+    rows = people.assign(region=people["region"].map(codes))
+    whole = estimator.predict(rows.astype({"region": "category"}))
+    floats = estimator.predict(
+        rows.astype({"region": float}).astype({"region": "category"})
+    )
+    np.testing.assert_array_equal(whole.z, floats.z)
+    levels = whole.z[:, 2:]  # age, member, then one column per level
+    np.testing.assert_array_equal(levels, np.eye(3)[rows["region"] - 1])
+
+
+def test_an_unknown_category_is_none_of_the_known(tables, people):
+    estimator = fit(*tables, unseen="unknown")
+    rows = people.head(1)
+    mars, north = (
+        estimator.predict(rows.assign(region=r)).z[0] for r in ("mars", "north")
+    )
+    assert north.sum() - mars.sum() == 1 and np.count_nonzero(north != mars) == 1
+
+
+def test_booleans_with_gaps_and_time_stamps_are_numbers(tables, people):
+    observational, experimental = (table.copy() for table in tables)
+    observational["member"] = observational["member"].astype("boolean")
+    experimental["member"] = experimental["member"].astype(object)
+    experimental.loc[:10, "member"] = None
+    start = 1_700_000_000
+    for table in (observational, experimental):
+        table["age"] = start + table["age"]
+    estimator = fit(observational, experimental, missing="indicator")
+    rows = people.assign(age=start + people["age"], member=None)
+    prediction = estimator.predict(rows)
+    assert np.isfinite(prediction.intervals()["lower"]).all()
+    assert len(np.unique(prediction.z[:, 1])) == len(np.unique(rows["age"]))
+    population = estimator._population.head(20)
+    assert np.isfinite(estimator.intervals(population)["upper"]).all()
+
+
+def test_roles_do_not_overlap_and_settings_may_be_numpy(tables, people, tmp_path):
+    for roles in ({"outcome": "x"}, {"weights": "x"}):
+        with pytest.raises(pe.UserError, match="must be different columns"):
+            fit(*tables, **roles)
+    with pytest.raises(pe.UserError, match="covariates must be a list"):
+        fit(*tables, covariates="age")
+    numbered = [t.assign(x=t["x"] + 1) for t in tables]
+    estimator = fit(
+        *numbered, treatment_reference=numbered[0]["x"].min(), seed=np.int64(3)
+    )
+    estimator.save(tmp_path / "model")
+    loaded = pe.PnsEstimator.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.intervals(people), estimator.intervals(people))
