@@ -44,12 +44,12 @@ def test_the_boundary_is_moved_inside_and_contradictions_are_told():
         pi.scale_draws(pb.Atoms(even, mu * 0 + 0.1), 1.0)
 
 
-def simulate(shrink, num_cells=400, units=60, groups=False, seed=0):
+def simulate(shrink, num_cells=400, units=60, groups=False, num_draws=300):
     """Draws whose deviations about the truth are right, then shrunk about their mean."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     raw = rng.standard_normal((num_cells, 6))
     center = raw + 0.4 * rng.standard_normal((num_cells, 6))  # estimate = truth + error
-    moved = center + 0.4 * shrink * rng.standard_normal((300, num_cells, 6))
+    moved = center + 0.4 * shrink * rng.standard_normal((num_draws, num_cells, 6))
 
     def atoms(raw):
         cells = np.exp(raw[..., :4])
@@ -108,7 +108,9 @@ def test_rows_of_single_units_are_judged_by_group():
     draws, observational, experimental, rows = simulate(
         0.5, num_cells=150, units=20, groups=True
     )
-    joint = pi.calibrate_draws(draws, observational, experimental, groups=rows)
+    joint = pi.calibrate_draws(
+        draws, observational, experimental, rows, np.geomspace(1 / 2, 8, 9)
+    )
     np.testing.assert_allclose(joint.draw_scale, 2, rtol=0.4)
 
 

@@ -41,6 +41,13 @@ def as_floating(*values: Any) -> tuple[Array, ...]:
     return tuple(array.astype(dtype) for array in arrays)
 
 
+def read_only(rows: Any) -> np.ndarray:
+    """Makes a constant of float64 that nobody changes by accident."""
+    array = np.array(rows, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
 def is_traced(array: Array) -> bool:
     """Whether JAX is tracing (jit, vmap, grad), so that values are not yet known."""
     jax = sys.modules.get("jax")  # an array can be traced only if somebody imported it

@@ -8,9 +8,7 @@ fulfils them to the last bit.
 
 from typing import Literal
 
-import numpy as np
-
-from pns_bounds._arrays import Array, namespace, rounding_tolerance
+from pns_bounds._arrays import Array, namespace, read_only, rounding_tolerance
 from pns_bounds._atoms import Atoms
 from pns_bounds._checks import (
     IncompatibleAtomsError,
@@ -24,14 +22,8 @@ Incompatible = Literal["raise", "project", "allow"]
 CONSTRAINTS = ("p11 <= mu1", "mu1 <= 1 - p10", "p01 <= mu0", "mu0 <= 1 - p00")
 
 
-def _read_only(rows: list) -> np.ndarray:
-    array = np.array(rows, dtype=np.float64)
-    array.setflags(write=False)
-    return array
-
-
 # The slacks of CONSTRAINTS as an affine map of eta = (mu1, mu0, p11, p10, p01, p00).
-SLACK_MATRIX = _read_only(
+SLACK_MATRIX = read_only(
     [
         [1, 0, -1, 0, 0, 0],
         [-1, 0, 0, -1, 0, 0],
@@ -39,7 +31,7 @@ SLACK_MATRIX = _read_only(
         [0, -1, 0, 0, 0, -1],
     ]
 )
-SLACK_OFFSET = _read_only([0, 1, 0, 1])
+SLACK_OFFSET = read_only([0, 1, 0, 1])
 
 
 def mu_limits(joint: Array) -> tuple[Array, Array]:

@@ -63,7 +63,7 @@ class Estimand:
     Attributes:
       name: the key of the registry, for tables and options.
       sentence: what it means, in one plain sentence.
-      lower_labels: one formula per lower term, for people to read.
+      lower_labels: one formula per lower term, to read.
       upper_labels: one formula per upper term.
       lower_matrix: [num_lower, 6] over eta = (mu1, mu0, p11, p10, p01, p00).
       lower_offset: [num_lower].

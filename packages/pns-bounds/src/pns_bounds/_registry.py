@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pns_bounds._arrays import Array
 from pns_bounds._atoms import (
     Atoms,
     exchange_arms,
@@ -124,15 +125,17 @@ PS = Estimand(
 
 
 class BenefitForm(NamedTuple):
-    """The benefit as an affine function: slope * PNS + mu1 * mu1 + mu0 * mu0 + offset."""
+    """Coefficients of the benefit: slope * PNS + mu1 * mu1 + mu0 * mu0 + offset."""
 
-    slope: float
-    mu1: float
-    mu0: float
-    offset: float
+    slope: Array
+    mu1: Array
+    mu0: Array
+    offset: Array
 
 
-def benefit_form(complier, always, never, defier) -> BenefitForm:
+def benefit_form(
+    complier: Array, always: Array, never: Array, defier: Array
+) -> BenefitForm:
     """Writes the mean benefit as an affine function of PNS, mu1 and mu0.
 
     Given PNS = c the other types have probability mu1 - c (always), 1 - mu0 - c (never)

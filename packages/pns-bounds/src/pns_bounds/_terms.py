@@ -1,8 +1,6 @@
 """Tian-Pearl bound terms on the probability of necessity and sufficiency."""
 
-import numpy as np
-
-from pns_bounds._arrays import namespace
+from pns_bounds._arrays import namespace, read_only
 from pns_bounds._atoms import Atoms
 from pns_bounds._estimand import BoundTerms
 from pns_bounds._registry import PNS
@@ -29,14 +27,8 @@ def bound_terms(atoms: Atoms) -> BoundTerms:
     )
 
 
-def _read_only(lower: tuple, upper: tuple) -> np.ndarray:
-    array = np.array(lower + upper)
-    array.setflags(write=False)
-    return array
-
-
 # The terms of PNS as an affine map of the atoms, g = A eta + b (app. sec:pns-theory), over
 # eta = (mu1, mu0, p11, p10, p01, p00): three lower terms (the constant 0 is left out),
 # then four upper ones.
-TERM_MATRIX = _read_only(PNS.lower_matrix, PNS.upper_matrix)
-TERM_OFFSET = _read_only(PNS.lower_offset, PNS.upper_offset)
+TERM_MATRIX = read_only(PNS.lower_matrix + PNS.upper_matrix)
+TERM_OFFSET = read_only(PNS.lower_offset + PNS.upper_offset)

@@ -69,14 +69,7 @@ def average_interval(
     check_alpha(alpha)
     check_sample_size(sample_size)
     if weights is not None:
-        weights = np.asarray(weights, float)
-        sums = np.sum(weights, axis=-1)
-        usable = np.all(np.isfinite(weights) & (weights >= 0)) and np.all(sums > 0)
-        if not usable or weights.ndim not in (1, 2):
-            raise ValueError(
-                "weights must not be negative and not all be zero; a subgroup is empty, or "
-                "a weight is missing."
-            )
+        weights = _checked_weights(weights)
     ends: list[Any] = [0.0, 0.0]
     noise: list[Any] = [0.0, 0.0]
     start = 0
@@ -109,6 +102,20 @@ def average_interval(
     lower = np.maximum(-ends[0] - margins[0], estimand.floor)
     upper = np.minimum(ends[1] + margins[1], estimand.ceiling)
     return AverageInterval(lower, upper, -ends[0], ends[1], lower > upper)
+
+
+def _checked_weights(
+    weights: Float[Array, "*groups num_points"],
+) -> Float[np.ndarray, "*groups num_points"]:
+    weights = np.asarray(weights, float)
+    sums = np.sum(weights, axis=-1)
+    usable = np.all(np.isfinite(weights) & (weights >= 0)) and np.all(sums > 0)
+    if not usable or weights.ndim not in (1, 2):
+        raise ValueError(
+            "weights must not be negative and not all be zero; a subgroup is empty, or "
+            "a weight is missing."
+        )
+    return weights
 
 
 def _selected(

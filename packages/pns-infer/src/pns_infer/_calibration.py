@@ -46,12 +46,30 @@ def scale_draws(draws: pb.Atoms, draw_scale: float) -> pb.Atoms:
       draws: compatible atoms.
       draw_scale: 1 changes nothing; 0 makes all draws equal.
     """
+    return _rescale(_free_numbers(draws), draw_scale)
+
+
+class _Free(NamedTuple):
+    """Draws on the scale where every number is allowed."""
+
+    logits: Float[Array, "num_draws *points 2 2"]
+    delta: Float[Array, "num_draws *points 2"]
+
+
+def _free_numbers(draws: pb.Atoms) -> _Free:
+    """Computes log p, and the logit of the position of mu between its limits."""
     joint, mu = draws
     xp = mu.__array_namespace__()
     tiny = float(np.finfo(mu.dtype).tiny)  # what underflowed is moved just inside
-    logits = xp.log(xp.maximum(joint, tiny))
-    delta = pb.anchor_inverse(draws, boundary="inside")
-    logits, delta = (_about_mean(values, draw_scale) for values in (logits, delta))
+    return _Free(
+        logits=xp.log(xp.maximum(joint, tiny)),
+        delta=pb.anchor_inverse(draws, boundary="inside"),
+    )
+
+
+def _rescale(free: _Free, draw_scale: float) -> pb.Atoms:
+    logits, delta = (_about_mean(values, draw_scale) for values in free)
+    xp = delta.__array_namespace__()
     weights = xp.exp(logits - xp.max(logits, axis=(-2, -1), keepdims=True))
     joint = weights / xp.sum(weights, axis=(-2, -1), keepdims=True)
     return pb.Atoms(joint, pb.anchor(joint, delta))
@@ -108,7 +126,10 @@ def calibrate_draws(
     if groups.shape != (num_points,):
         raise ValueError(f"groups must have shape [{num_points}], got {groups.shape}.")
     _, groups = np.unique(groups, return_inverse=True)
-    profile = np.array([_joint_log_likelihood(draws, cells, groups, s) for s in scales])
+    free = _free_numbers(draws)
+    profile = np.array(
+        [_joint_log_likelihood(_rescale(free, s), cells, groups) for s in scales]
+    )
     best = int(np.argmax(profile))
     return DrawCalibration(
         draw_scale=_vertex(np.log(scales), profile, best),
@@ -134,14 +155,12 @@ def _joint_log_likelihood(
     draws: pb.Atoms,
     cells: list[Float[np.ndarray, "num_points 2 2"]],
     groups: Int[np.ndarray, " num_points"],
-    draw_scale: float,
 ) -> float:
     """Sums over groups the log of the mean over draws of the joint likelihood."""
-    scaled = scale_draws(draws, draw_scale)
     tiny = np.finfo(np.float64).tiny
-    outcome = np.stack([1 - scaled.mu, scaled.mu], axis=-1)
-    by_point = np.zeros(scaled.mu.shape[:2])
-    for part, p in zip(cells, (scaled.joint, outcome), strict=True):
+    outcome = np.stack([1 - draws.mu, draws.mu], axis=-1)
+    by_point = np.zeros(draws.mu.shape[:2])
+    for part, p in zip(cells, (draws.joint, outcome), strict=True):
         by_point += np.einsum("nxy,dnxy->dn", part, np.log(np.maximum(p, tiny)))
     by_group = np.stack([np.bincount(groups, weights=row) for row in by_point])
     logs = special.logsumexp(by_group, axis=0) - np.log(len(by_group))
