@@ -1,4 +1,4 @@
-"""A worked example on a real trial: Hillstrom's e-mails, half of it made observational."""
+"""A worked example on a real trial: Hillstrom's e-mails, half of it made confounded."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,19 +30,18 @@ def main(argv: Sequence[str]) -> None:
     split = pns_dgp.confounded_split(
         trial[columns], "email", "visit", "recency", propensity, _SEED.value
     )
-    estimator = pe.PnsEstimator()
-    estimator.fit(
+    estimator = pe.PnsEstimator().fit(
         split.observational, split.experimental, treatment="email", outcome="visit"
     )
     out = Path(_OUT.value)
-    people = split.experimental[covariates].head(1000)
-    estimator.report(out / "report.html", people)
-    estimator.intervals(people).to_csv(out / "intervals.csv")
+    prediction = estimator.predict(split.experimental[covariates].head(1000))
+    pe.write_report(out / "report.html", prediction, estimator.summary_)
+    prediction.intervals().to_csv(out / "intervals.csv")
     estimator.save(out / "model")
     print(f"{len(split.observational)} + {len(split.experimental)} rows")
     print(f"compatibility: p = {estimator.compatibility()['p_value']:.3f}")
     for name in ("pns", "harm"):
-        mean = estimator.average(people, estimand=name)
+        mean = prediction.average(estimand=name)
         print(f"average {name}: {mean.lower:.3f} to {mean.upper:.3f}")
     print(f"report: {out / 'report.html'}")
 

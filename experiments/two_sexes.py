@@ -1,7 +1,7 @@
 """One trial, two meanings: what observation adds to an experiment.
 
 The example of Mueller and Pearl (Personalized decision making, 2023): women and men do
-equally well in a randomised trial of a drug. What people did and how they fared when
+equally well in a randomized trial of a drug. What people did and how they fared when
 they chose for themselves tells the sexes apart: the drug harms no woman and one man in
 five.
 """

@@ -1,76 +1,92 @@
-"""The other programs at their smallest: timing, tuning, the demo."""
+"""Each program of experiments/ from the command line, once and at its smallest.
 
-import subprocess
-import sys
+What the programs compute is tested in experiments/tests; here flags reach it, and its
+results reach files.
+"""
+
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from binaries import EXPERIMENTS, command, read_rows, run
+
+
+def read_rows(folder, shard="results"):
+    text = (folder / f"{shard}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.mark.slow
-def test_compute_times_every_method_in_a_process_of_its_own(tmp_path):
-    run("compute", "--preset=smoke", f"--out={tmp_path}")
-    rows = {row["task"]["method"]: row for row in read_rows(tmp_path)}
-    assert set(rows) == {"bootstrap_last_layer", "bootstrap_full", "epinet"}
-    for row in rows.values():
-        assert row["points_1_s"] > 0 and row["points_50_s"] > 0
-        assert 0.1 < row["peak_memory_gb"] < 8
-    for name in ("bootstrap_last_layer", "bootstrap_full"):
-        assert rows[name]["reference_s_per_point"] > 0 and rows[name]["solves_s"] > 0
+def test_benchmark_and_summarize(run_program, tmp_path):
+    out = f"--out={tmp_path}"
+    options = ("--preset=smoke_sensitivity", "--models=li:7", "--methods=anchored")
+    printed = run_program("benchmark", *options, "--shard=one", out)
+    rows = read_rows(tmp_path, "one")
+    assert {row["task"]["experimental"] for row in rows} == {500, 1000}
+    assert {row["task"]["model"] for row in rows} == {"li:7"}
+    assert all(row["valid"] == 1 for row in rows)
+    assert (tmp_path / "table.md").read_text() in printed
+    (start,) = json.loads((tmp_path / "one.runs.json").read_text())
+    assert start["command"].startswith("benchmark.py --preset=smoke_sensitivity")
+    # A second machine's shard: one more replicate of each row.
+    text = "".join(
+        json.dumps(row | {"task": row["task"] | {"replicate": 1}}) + "\n"
+        for row in rows
+    )
+    (tmp_path / "two.jsonl").write_text(text)
+    (tmp_path / "sensitivity.svg").unlink()
+    assert run_program("summarize", out).count("| 2 |") == 2
+    assert (tmp_path / "sensitivity.svg").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_bias(run_program, tmp_path):
+    options = ("--preset=smoke", "--replicate_end=1", f"--out={tmp_path}")
+    printed = run_program("bias", *options)
+    assert len(read_rows(tmp_path)) == 8
+    assert (tmp_path / "table.md").read_text() in printed
+
+
+@pytest.mark.slow
+def test_compute_measures_in_a_process_of_its_own(run_program, tmp_path):
+    run_program("compute", "--preset=smoke", f"--out={tmp_path}")
+    (row,) = read_rows(tmp_path)
+    assert row["points_1_s"] > 0 and row["solves_s"] > 0
+    assert row["reference_s_per_point"] > 0 and 0.1 < row["peak_memory_gb"] < 8
     assert "| reference s per point |" in (tmp_path / "table.md").read_text()
 
 
 @pytest.mark.slow
-def test_tuning_sees_tables_and_no_truth(tmp_path):
+def test_tune(run_program, tmp_path):
     rng = np.random.default_rng(0)
-    for name in ("a", "b"):
-        table = pd.DataFrame(
-            rng.integers(0, 2, (800, 4)), columns=["z1", "z2", "x", "y"]
-        )
+    for name in ("observational", "experimental"):
+        table = pd.DataFrame(rng.integers(0, 2, (300, 3)), columns=["z", "x", "y"])
         table.to_parquet(tmp_path / f"{name}.parquet")
-    options = ("--preset=smoke", f"--out={tmp_path / 'out'}")
-    paths = (tmp_path / "a.parquet", tmp_path / "b.parquet")
-    names = ("--observational", "--experimental")
-    given = [f"{name}={path}" for name, path in zip(names, paths, strict=True)]
-    run("tune", *given, *options)
-    rows = read_rows(tmp_path / "out")
-    assert len(rows) == 4  # two settings, two splits each
-    assert all(np.isfinite(row["held_out_loss"]) for row in rows)
-    table = pd.read_csv(tmp_path / "out" / "table.csv")
-    best = table.sort_values("joint_log_likelihood_mean")["prior_scale"].iloc[-1]
-    first = (tmp_path / "out" / "table.md").read_text().splitlines()[2]
-    assert f"| {best} |" in first
-    # The same folder with other tables is refused.
-    given = [f"{name}={path}" for name, path in zip(names, paths[::-1], strict=True)]
-    done = subprocess.run(
-        command("tune", *given, *options), capture_output=True, text=True, check=False
-    )
-    assert done.returncode != 0 and "results of another config" in done.stderr
-    for given, message in (
-        (["--observational=nowhere", f"--experimental={paths[1]}"], "no file nowhere"),
-        (
-            [f"{n}={p}" for n, p in zip(names, paths, strict=True)] + ["--outcome=z"],
-            "has no columns ['z']",
-        ),
-    ):
-        done = subprocess.run(
-            command("tune", *given, *options),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode != 0 and message in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-    # No oracle by construction: nothing that could give it one is ever loaded.
-    code = "import sys, tune; assert not {'pns_dgp', 'methods'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=EXPERIMENTS, check=True)
+    given = [
+        f"--{name}={tmp_path / name}.parquet"
+        for name in ("observational", "experimental")
+    ]
+    run_program("tune", *given, "--preset=smoke", f"--out={tmp_path / 'out'}")
+    assert len(read_rows(tmp_path / "out")) == 2
 
 
 @pytest.mark.slow
-def test_the_demo_prints_the_coverage_it_reached(tmp_path):
-    options = ("--observational=2000", "--experimental=1500", "--people=60")
-    printed = run("demo", *options, f"--out={tmp_path / 'demo'}")
+def test_demo_prints_the_coverage_it_reached(run_program, tmp_path):
+    sizes = ("--observational=1000", "--experimental=700", "--people=60")
+    options = ("--method=plug_in", f"--out={tmp_path / 'demo'}")
+    printed = run_program("demo", *sizes, *options)
     assert "of the intervals contain" in printed and "report.html" in printed
     assert len(pd.read_csv(tmp_path / "demo" / "run" / "intervals.csv")) == 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "options", "printed"),
+    [
+        ("dgp_speed", ("--li_rows=500", "--acic_rows=50", "--points=5"), "x normals"),
+        ("infer_speed", ("--part=clr", "--draws=150", "--points=500"), "150 draws x 5"),
+        ("model_speed", ("--part=draws", "--draws=64"), "64 draws x 3000 units"),
+    ],
+)
+def test_speeds(run_program, program, options, printed):
+    assert printed in run_program(program, *options)

@@ -3,8 +3,7 @@
 import doctest
 import importlib
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,14 @@ def code_and_output(text: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("path", READMES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_examples_print_what_the_page_says(path, tmp_path):
+def test_examples_print_what_the_page_says(path, tmp_path, monkeypatch, capsys):
     text = path.read_text()
     code, output = code_and_output(text)
     assert code and text.count("```python") == len(re.findall(r"```\n```\n", text))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.stdout == output, done.stderr
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "example.py").write_text(code)
+    runpy.run_path("example.py", run_name="__main__")
+    assert capsys.readouterr().out == output
 
 
 def test_docstring_examples_print_what_they_say():
@@ -46,12 +41,8 @@ def test_docstring_examples_print_what_they_say():
     assert tried >= 4
 
 
-def test_the_demo_prints_the_table_of_the_readme():
-    program = ROOT / "experiments" / "two_sexes.py"
-    done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=True
-    )
-    table = done.stdout.split("\n\n", 1)[1]
+def test_two_sexes_prints_the_table_of_the_readme(run_program):
+    table = run_program("two_sexes").split("\n\n", 1)[1]
     assert "[0.490, 0.490]" in table
     assert table in (ROOT / "README.md").read_text()
 
@@ -63,3 +54,20 @@ def test_the_two_commands_of_the_readme_exist():
     assert commands and commands[1].split() == ["tools/demo", "tools/test"]
     for command in commands[1].split():
         assert (ROOT / command).stat().st_mode & 0o111
+
+
+def test_rows_of_results_in_the_readme_are_those_of_the_tables():
+    shown = [
+        line
+        for line in READMES[0].read_text().splitlines()
+        if line.startswith(
+            ("| li_1 |", "| acic |", "| li:", "| bootstrap_", "| epinet")
+        )
+    ]
+    tables = {
+        line
+        for path in (ROOT / "experiments" / "results").glob("*/table.md")
+        for line in path.read_text().splitlines()
+    }
+    assert len(shown) >= 10
+    assert [line for line in shown if line not in tables] == []

@@ -2,24 +2,24 @@
 
 import json
 import shutil
-import sys
+from pathlib import Path
 
 import numpy as np
+import pns_infer as pi
 import pytest
 from absl import app
-from binaries import EXPERIMENTS
+from pns_experiments import tables
+from pns_experiments.report import write_report
 
-sys.path.insert(0, str(EXPERIMENTS))
-import summarize
-
-TABLE = (100_000, 50_000)
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+SIZES = (100_000, 50_000)
 
 
-def write_rows(folder, program, tasks, shard="results"):
-    """Writes made-up scores; the width is the replicate's number over ten."""
+def write_rows(folder, study, tasks, shard="results"):
+    """Writes invented scores; the width is the replicate's number over ten."""
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"program": program}))
-    scores = dict.fromkeys(summarize.pi.Scores._fields, 0.5)
+    (folder / "config.json").write_text(json.dumps({"study": study}))
+    scores = dict.fromkeys(pi.Scores._fields, 0.5)
     with (folder / f"{shard}.jsonl").open("a") as file:
         for task in tasks:
             width = (1 + task["replicate"]) / 10
@@ -27,7 +27,7 @@ def write_rows(folder, program, tasks, shard="results"):
             file.write(json.dumps(row) + "\n")
 
 
-def make_task(method, replicate=0, sizes=TABLE):
+def make_task(method, replicate=0, sizes=SIZES):
     return {
         "model": "li_1",
         "observational": sizes[0],
@@ -40,7 +40,7 @@ def make_task(method, replicate=0, sizes=TABLE):
 def test_shards_are_merged_and_a_task_in_two_of_them_counts_once(tmp_path):
     write_rows(tmp_path, "benchmark", [make_task("anchored", i) for i in (0, 1)])
     write_rows(tmp_path, "benchmark", [make_task("anchored", i) for i in (1, 2)], "b")
-    (entry,) = summarize.average(summarize.gather(tmp_path))
+    (entry,) = tables.average(tables.gather(tmp_path))
     assert entry["replicates"] == 3
     widths = np.array([0.1, 0.2, 0.3])
     # Student's 97.5% quantile with two degrees of freedom is 4.303.
@@ -50,22 +50,22 @@ def test_shards_are_merged_and_a_task_in_two_of_them_counts_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("program", "model", "method", "sizes", "paper"),
+    ("study", "model", "method", "sizes", "paper"),
     [
-        ("benchmark", "li_1", "epinet", TABLE, "100.0 / 98.2 / 95.6 / 0.330 / 0.347"),
+        ("benchmark", "li_1", "epinet", SIZES, "100.0 / 98.2 / 95.6 / 0.330 / 0.347"),
         (
             "benchmark",
             "li_1",
             "paper_epinet_low_dim",
-            TABLE,
+            SIZES,
             "100.0 / 98.2 / 95.6 / 0.330 / 0.347",
         ),
-        ("benchmark", "li_1", "t_learner", TABLE, "74.6 / 72.4 / 27.5 / 0.178 / 0.987"),
-        ("sensitivity", "li_1", "epinet", TABLE, "100.0 / 98.2 / 95.6 / 0.318 / 0.336"),
-        ("sensitivity", "li_1", "anchored", TABLE, ""),
+        ("benchmark", "li_1", "t_learner", SIZES, "74.6 / 72.4 / 27.5 / 0.178 / 0.987"),
+        ("sensitivity", "li_1", "epinet", SIZES, "– / 98.2 / 95.6 / 0.318 / 0.336"),
+        ("sensitivity", "li_1", "anchored", SIZES, ""),
         ("benchmark", "li_1", "anchored", (30_000, 20_000), ""),
-        ("benchmark", "li_1", "ensemble", TABLE, ""),
-        ("robustness", "li:7", "epinet", TABLE, ""),
+        ("benchmark", "li_1", "ensemble", SIZES, ""),
+        ("robustness", "li:7", "epinet", SIZES, ""),
         (
             "benchmark",
             "acic",
@@ -76,10 +76,10 @@ def test_shards_are_merged_and_a_task_in_two_of_them_counts_once(tmp_path):
     ],
 )
 def test_the_papers_row_stands_beside_the_method_it_is_of(
-    tmp_path, program, model, method, sizes, paper
+    tmp_path, study, model, method, sizes, paper
 ):
-    write_rows(tmp_path, program, [make_task(method, 0, sizes) | {"model": model}])
-    text = summarize.write_report(tmp_path)
+    write_rows(tmp_path, study, [make_task(method, 0, sizes) | {"model": model}])
+    text = write_report(tmp_path)
     assert text.splitlines()[2].split(" | ")[-1].rstrip(" |") == paper
 
 
@@ -87,54 +87,53 @@ def test_sensitivity_draws_a_line_for_each_method(tmp_path):
     tasks = [
         make_task(method, 0, sizes)
         for method in ("anchored", "epinet")
-        for sizes in ((100_000, 20_000), TABLE, (500_000, 500_000))
+        for sizes in ((100_000, 20_000), SIZES, (500_000, 500_000))
     ]
     write_rows(tmp_path, "sensitivity", tasks)
-    summarize.write_report(tmp_path)
+    write_report(tmp_path)
     drawn = (tmp_path / "sensitivity.svg").read_text()
     for method in ("anchored", "epinet"):
         assert f"{method}: set coverage" in drawn
+    assert (tmp_path / "sensitivity.png").stat().st_size > 5000
 
 
-def test_folders_that_no_program_filled_are_told(tmp_path):
+def test_tuning_puts_the_best_first(tmp_path):
+    (tmp_path / "config.json").write_text('{"study": "tune"}')
+    rows = [
+        {"task": {"rate": rate, "replicate": 0}, "joint_log_likelihood": likelihood}
+        for rate, likelihood in ((0.1, -3.0), (0.2, -1.0), (0.3, -2.0))
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "results.jsonl").write_text(text)
+    lines = write_report(tmp_path).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| 0.2", "| 0.3", "| 0.1"]
+
+
+def test_folders_that_no_program_filled_are_refused(tmp_path):
     with pytest.raises(app.UsageError, match="holds no results"):
-        summarize.write_report(tmp_path)
+        write_report(tmp_path)
     write_rows(tmp_path, "benchmark", [make_task("anchored")])
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(app.UsageError, match="no config.json that names"):
-        summarize.write_report(tmp_path)
+        write_report(tmp_path)
 
 
 def test_a_single_replicate_shows_no_monte_carlo_interval(tmp_path):
     write_rows(tmp_path, "benchmark", [make_task("anchored")])
-    assert "±" not in summarize.write_report(tmp_path)
+    assert "±" not in write_report(tmp_path)
 
 
 @pytest.mark.parametrize(
     "folder",
-    sorted(path.parent for path in (EXPERIMENTS / "results").glob("*/config.json")),
+    sorted(path.parent for path in RESULTS.glob("*/config.json")),
     ids=lambda folder: folder.name,
 )
 def test_committed_tables_are_those_of_the_committed_results(tmp_path, folder):
     copy = shutil.copytree(folder, tmp_path / folder.name)
-    made = summarize.write_report(copy)
-    assert made == (folder / "table.md").read_text()
+    assert write_report(copy) == (folder / "table.md").read_text()
+    assert (copy / "table.csv").read_text() == (folder / "table.csv").read_text()
     starts = [json.loads(path.read_text()) for path in folder.glob("*.runs.json")]
     assert len(starts) == len(list(folder.glob("*.jsonl")))
     assert all(
         start["command"] and start["commit"] for part in starts for start in part
     )
-
-
-def test_tables_in_the_readme_are_those_of_the_results():
-    shown = [
-        line
-        for line in (EXPERIMENTS.parent / "README.md").read_text().splitlines()
-        if line.startswith(("| li_1 |", "| acic |", "| li:"))
-    ]
-    there = {
-        line
-        for path in (EXPERIMENTS / "results").glob("*/table.md")
-        for line in path.read_text().splitlines()
-    }
-    assert len(shown) >= 10 and set(shown) <= there

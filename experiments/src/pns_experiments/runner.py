@@ -2,8 +2,8 @@
 
 Results are JSON lines, appended and flushed one by one. A task is a flat dict that names
 it (setting, method, replicate, ...); a task whose name is in the file is done. Beside the
-results lies what made them: the resolved config, and for every start of the program its
-command, versions, commit and device.
+results are the resolved config, and for every start of the program its command, versions,
+commit and device.
 """
 
 import importlib.metadata
@@ -25,28 +25,12 @@ from absl import app
 PACKAGES = ("pns-bounds", "pns-dgp", "pns-models", "pns-infer", "pns-estimate")
 
 Task = dict[str, Any]
-
-
-def read_results(path: Path) -> list[dict[str, Any]]:
-    """Reads result lines; the last may have been cut short by a kill."""
-    if not path.exists():
-        return []
-    lines = path.read_text().splitlines()
-    rows = []
-    for number, line in enumerate(lines):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number < len(lines) - 1:
-                raise app.UsageError(
-                    f"line {number + 1} of {path} is no result; mend or remove it."
-                ) from error
-    return rows
+Config = dict[str, Any]
 
 
 def run_tasks(
     folder: str | os.PathLike,
-    config: dict[str, Any],
+    config: Config,
     tasks: list[Task],
     work: Callable[[Task], dict[str, Any]],
     shard: str = "results",
@@ -54,8 +38,8 @@ def run_tasks(
     """Does the tasks that are not done yet.
 
     Args:
-      folder: where results and config lie.
-      config: the program, and everything that decides a result beside the task; a
+      folder: where results and config are.
+      config: the study, and everything that decides a result beside the task; a
         folder with another config is refused. Under 'recipes' is what each method
         uses: a folder may get more methods, but not another recipe of one.
       tasks: flat and JSON-able, each naming itself.
@@ -73,39 +57,87 @@ def run_tasks(
     others = (read_results(other) for other in folder.glob("*.jsonl") if other != path)
     done = {_name(row["task"]) for row in itertools.chain(rows, *others)}
     left = {_name(task): task for task in tasks if _name(task) not in done}
-    if not left:
-        return
-    _note_start(folder / f"{shard}.runs.json", len(rows))
+    if left:
+        _note_start(folder / f"{shard}.runs.json", len(rows))
+        _do_tasks(path, left, work)
+
+
+def _do_tasks(
+    path: Path, tasks: dict[str, Task], work: Callable[[Task], dict[str, Any]]
+) -> None:
+    """Appends a line per task; one that fails does not stop the others."""
     start, failed = time.monotonic(), []
-    for number, (name, task) in enumerate(left.items()):
+    for number, (name, task) in enumerate(tasks.items(), 1):
         begun = time.monotonic()
         try:
             row = {"task": task, **work(task)}
-        except Exception:  # noqa: BLE001, one task must not take the others with it
+        except Exception:  # noqa: BLE001, its traceback is printed
             traceback.print_exc()
             failed.append(name)
             continue
         row["seconds"] = round(time.monotonic() - begun, 2)
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        pace = (time.monotonic() - start) / (number + 1)
+        _append(path, row)
+        minutes = (time.monotonic() - start) / number * (len(tasks) - number) / 60
         print(
-            f"[{number + 1}/{len(left)}] {name}: {row['seconds']:.0f} s, "
-            f"{pace * (len(left) - number - 1) / 60:.0f} min left",
+            f"[{number}/{len(tasks)}] {name}: {row['seconds']:.0f} s, "
+            f"{minutes:.0f} min left",
             file=sys.stderr,
             flush=True,
         )
     if failed:
         raise SystemExit(
-            f"{len(failed)} of {len(left)} tasks failed; what they said is above, and the "
-            f"same command tries them again: {', '.join(failed)}"
+            f"{len(failed)} of {len(tasks)} tasks failed; their errors are above, and "
+            f"the same command tries them again: {', '.join(failed)}"
         )
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Reads result lines; the last may have been cut short by a kill."""
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines()
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number < len(lines):
+                raise app.UsageError(
+                    f"line {number} of {path} is not valid JSON; fix or delete it."
+                ) from error
+    return rows
+
+
+def read_config(folder: Path) -> Config | None:
+    """Reads the config of a folder of results; None if there is none.
+
+    Folders of earlier versions name a `program` where newer ones name a `study`.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        return None
+    config = json.loads(path.read_text())
+    if "program" in config:
+        config["study"] = config.pop("program")
+    return config
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file under another name, then renames it: it is complete or absent."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    unfinished.write_text(text)
+    unfinished.replace(path)
 
 
 def _name(task: Task) -> str:
     return json.dumps(task, sort_keys=True)
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _drop_cut_line(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -117,20 +149,19 @@ def _drop_cut_line(path: Path, rows: list[dict[str, Any]]) -> None:
         write_text(path, whole)
 
 
-def _write_config(folder: Path, config: dict[str, Any]) -> None:
-    path = folder / "config.json"
-    made = json.loads(json.dumps(config))
-    if path.exists():
-        there = json.loads(path.read_text())
-        recipes = [part.setdefault("recipes", {}) for part in (there, made)]
+def _write_config(folder: Path, config: Config) -> None:
+    wanted = json.loads(json.dumps(config))
+    there = read_config(folder)
+    if there is not None:
+        recipes = [part.setdefault("recipes", {}) for part in (there, wanted)]
         both = recipes[0].keys() & recipes[1].keys()
         same = all(recipes[0][name] == recipes[1][name] for name in both)
-        made["recipes"] = recipes[0] | recipes[1]
-        if not same or there | {"recipes": made["recipes"]} != made:
+        wanted["recipes"] = recipes[0] | recipes[1]
+        if not same or there | {"recipes": wanted["recipes"]} != wanted:
             raise app.UsageError(
                 f"{folder} holds results of another config; name a new folder."
             )
-    write_text(path, json.dumps(made, indent=1) + "\n")
+    write_text(folder / "config.json", json.dumps(wanted, indent=1) + "\n")
 
 
 def _note_start(path: Path, done: int) -> None:
@@ -147,13 +178,6 @@ def _note_start(path: Path, done: int) -> None:
         }
     )
     write_text(path, json.dumps(starts, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file aside and renames it."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    aside.write_text(text)
-    aside.replace(path)
 
 
 def _count_cores() -> int | None:

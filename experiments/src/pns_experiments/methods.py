@@ -1,0 +1,221 @@
+"""The methods of Table 1 (tab:results), the paper's and ours, behind one call.
+
+Rows with `paper_` hold the paper's tables to the letter and are never retuned;
+`stopped_epinet_low_dim` is one of them with early stopping. The plug-ins take our default
+recipe. The others are the methods of pns-estimate, as people use them: default recipes,
+adaptive selection, draws calibrated on held-out units.
+"""
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, Protocol
+
+import jax
+import numpy as np
+import pandas as pd
+import pns_bounds as pb
+import pns_estimate as pe
+import pns_infer as pi
+import pns_models as pm
+from jaxtyping import Float, Key
+
+from pns_experiments.recipes import Size, resize
+from pns_experiments.replicates import Tables
+
+Points = Float[np.ndarray, "num_test num_covariates"]
+
+
+class Answer(NamedTuple):
+    """Intervals and estimated atoms at the test points."""
+
+    interval: pb.Interval
+    atoms: pb.Atoms
+
+
+class Method(Protocol):
+    """A row of Table 1: a recipe, and how intervals come of it."""
+
+    @property
+    def recipe(self) -> pm.Recipe:
+        """Network and training."""
+        ...
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Fits both tables and bounds PNS at the test points."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class PlugIn:
+    """Bounds of the estimated atoms, uncorrected."""
+
+    recipe: pm.Recipe
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Bounds PNS; `alpha` does not enter."""
+        del alpha
+        counts = pm.counts_from_tables(*tables)
+        model = pm.fit(key, counts, resize(self.recipe, size), progress=False).model
+        atoms = model.atoms(z)
+        return Answer(pb.pns_bounds(atoms, incompatible="allow"), atoms)
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontDoor:
+    """A method of pns-estimate, as people use it."""
+
+    method: str
+
+    @property
+    def recipe(self) -> pm.Recipe:
+        """Returns the default of pns-estimate."""
+        return pe.get_method(self.method).recipe
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Fits an estimator to data frames and asks it."""
+        estimator = pe.PnsEstimator(
+            self.method,
+            seed=int(jax.random.randint(key, (), 0, 2**31 - 1)),
+            recipe=resize(self.recipe, size),
+            num_draws=2000 if size == "full" else 300,
+            progress=False,
+        )
+        frames = [
+            _frame(s.z).assign(x=np.asarray(s.x), y=np.asarray(s.y)) for s in tables
+        ]
+        estimator.fit(*frames, treatment="x", outcome="y")
+        prediction = estimator.predict(_frame(z))
+        intervals, atoms = prediction.intervals(alpha), prediction.atoms()
+        joint = atoms[["p00", "p01", "p10", "p11"]].to_numpy().reshape(-1, 2, 2)
+        return Answer(
+            pb.Interval(intervals["lower"].to_numpy(), intervals["upper"].to_numpy()),
+            pb.Atoms(joint, atoms[["mu0", "mu1"]].to_numpy()),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperEpinet:
+    """Algorithm 1 (alg:pns_bounds): no selection, and draws that nothing calibrated."""
+
+    recipe: pm.Recipe
+    num_draws: int
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Corrects the bounds by draws of the hypermodel."""
+        fit_key, draw_key = jax.random.split(key)
+        counts = pm.counts_from_tables(*tables, merge=False)
+        recipe = resize(self.recipe, size)
+        model = pm.fit(fit_key, counts, recipe, progress=False).model
+        num_draws = self.num_draws if size == "full" else 200
+        blocks = (
+            model.draws(draw_key, z[start : start + 256], num_draws)
+            for start in range(0, len(z), 256)
+        )
+        ends = pi.intervals_from_draws(blocks, alpha, selection="none")
+        return Answer(pb.Interval(ends.lower, ends.upper), model.atoms(z))
+
+
+# Table 4 (tab:mb-hparams). The tolerance makes it all 50 steps; a warning says what is
+# left of the residual.
+_PAPER_SOLVES = pi.SolveConfig(damping=1e-4, max_iterations=50, tolerance=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperBootstrap:
+    """The multiplier bootstrap of Table 4 (tab:mb-hparams): B = 1,000.
+
+    A last layer is solved directly. Scores of all units are resampled, also of those
+    that training held out.
+    """
+
+    scope: Literal["full", "last_layer"]
+    recipe: pm.Recipe
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Corrects the bounds by draws of the multiplier bootstrap."""
+        fit_key, solve_key = jax.random.split(key)
+        counts = pm.counts_from_tables(*tables, merge=False)
+        recipe = resize(self.recipe, size)
+        model = pm.fit(fit_key, counts, recipe, progress=False).model
+        bootstrap = pe.make_bootstrap(
+            solve_key,
+            model,
+            pm.merge_counts(counts, only_if_halved=True),  # exact
+            self.scope,
+            num_draws=1000 if size == "full" else 50,
+            config=_PAPER_SOLVES,
+        )
+        raw = bootstrap.draws(model.standardizer(z))
+        atoms = jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "anchored"))
+        ends = pi.intervals_from_draws(atoms, alpha, selection="none")
+        return Answer(pb.Interval(ends.lower, ends.upper), model.atoms(z))
+
+
+def _stopped(recipe: pm.Recipe) -> pm.Recipe:
+    """Ends training when the loss of its held-out units rises."""
+    training = dataclasses.replace(recipe.training, eval_every=50, patience=5)
+    return dataclasses.replace(recipe, training=training)
+
+
+def _frame(z: Any) -> pd.DataFrame:
+    return pd.DataFrame(np.asarray(z, np.float32)).add_prefix("z")
+
+
+_DEFAULT = pm.PRESETS["default"]
+_NETWORK: Any = _DEFAULT.network  # anchored; the learners get its backbone
+
+METHODS: dict[str, Method] = {
+    "s_learner": PlugIn(
+        dataclasses.replace(_DEFAULT, network=pm.SLearnerConfig(_NETWORK.backbone))
+    ),
+    "t_learner": PlugIn(
+        dataclasses.replace(_DEFAULT, network=pm.TLearnerConfig(_NETWORK.backbone))
+    ),
+    "anchored": PlugIn(_DEFAULT),
+    "bootstrap_full": FrontDoor("bootstrap_full"),
+    "bootstrap_last_layer": FrontDoor("bootstrap_last_layer"),
+    "epinet": FrontDoor("epinet"),
+    "ensemble": FrontDoor("ensemble"),
+    "paper_bootstrap_full": PaperBootstrap("full", pm.PRESETS["paper_bootstrap"]),
+    "paper_bootstrap_last_layer": PaperBootstrap(
+        "last_layer", pm.PRESETS["paper_bootstrap"]
+    ),
+    "paper_epinet_low_dim": PaperEpinet(pm.PRESETS["paper_low_dim"], 8000),
+    "paper_epinet_high_dim": PaperEpinet(pm.PRESETS["paper_high_dim"], 5000),
+    # What early stopping, which the paper does not have, does to the same recipe.
+    "stopped_epinet_low_dim": PaperEpinet(_stopped(pm.PRESETS["paper_low_dim"]), 8000),
+}

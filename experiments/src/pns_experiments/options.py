@@ -1,0 +1,77 @@
+"""The flags that every study takes.
+
+Importing this module defines none of them: a program calls `define_flags`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from absl import app, flags
+
+Study = TypeVar("Study")
+
+
+class Options(NamedTuple):
+    """What the command line says about a run.
+
+    Attributes:
+      out: folder of the results.
+      preset: name of the study, or None for the first.
+      seed: decides everything random.
+      replicate_start: the first replicate.
+      replicate_end: one past the last, or None for the preset's.
+      shard: name of the results file, for work shared among machines.
+    """
+
+    out: Path
+    preset: str | None = None
+    seed: int = 2026
+    replicate_start: int = 0
+    replicate_end: int | None = None
+    shard: str = "results"
+
+    def pick(self, presets: Mapping[str, Study]) -> Study:
+        """Returns the preset that was asked for, the first if none was."""
+        name = self.preset or next(iter(presets))
+        if name not in presets:
+            raise app.UsageError(f"no such preset: {name}; there are {list(presets)}.")
+        return presets[name]
+
+    def replicates(self, count: int) -> range:
+        """Returns the replicates to run, of a preset that has `count`."""
+        end = count if self.replicate_end is None else self.replicate_end
+        if end <= self.replicate_start:
+            raise app.UsageError(
+                f"there is no replicate from {self.replicate_start} to before {end}; set "
+                "--replicate_end above --replicate_start."
+            )
+        return range(self.replicate_start, end)
+
+
+def define_flags() -> None:
+    """Defines the flags of a study, with the defaults of `Options`."""
+    default = Options._field_defaults
+    flags.DEFINE_string("out", None, "Folder of the results.", required=True)
+    flags.DEFINE_string("preset", None, "Which study; the first one if not given.")
+    flags.DEFINE_integer(
+        "seed", default["seed"], "Decides everything random.", lower_bound=0
+    )
+    flags.DEFINE_integer("replicate_start", 0, "First replicate.", lower_bound=0)
+    flags.DEFINE_integer("replicate_end", None, "One past the last; the preset's.")
+    flags.DEFINE_string("shard", default["shard"], "Name of the results file.")
+
+
+def read_flags(argv: Sequence[str]) -> Options:
+    """Reads the flags; raises if the command line has anything else."""
+    refuse_arguments(argv)
+    values: dict[str, Any] = {n: flags.FLAGS[n].value for n in Options._fields}
+    return Options(**{**values, "out": Path(values["out"])})
+
+
+def refuse_arguments(argv: Sequence[str]) -> None:
+    """Raises if there are arguments beside the flags."""
+    if len(argv) > 1:
+        raise app.UsageError(
+            f"{Path(argv[0]).stem} takes flags only, got {list(argv[1:])}."
+        )

@@ -1,0 +1,70 @@
+"""Data of a replicate: two tables, test points, and their truth."""
+
+import re
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pns_dgp
+from jaxtyping import Float, Key
+
+
+class Tables(NamedTuple):
+    """What a method may see."""
+
+    observational: pns_dgp.Sample
+    experimental: pns_dgp.Sample
+
+
+class Replicate(NamedTuple):
+    """One replicate of a setting.
+
+    Attributes:
+      tables: what a method learns from.
+      z: test points.
+      truth: at the test points; to score, never to fit.
+      method_key: decides everything random in a method.
+    """
+
+    tables: Tables
+    z: Float[np.ndarray, "num_test num_covariates"]
+    truth: pns_dgp.Truth
+    method_key: Key[jax.Array, ""]
+
+
+_MODELS = {"li_1": pns_dgp.li_model_1, "acic": pns_dgp.acic_model}
+_MEMBER = re.compile(r"li:(\d+)")  # of the random Li family, by its seed
+
+
+def is_model(name: str) -> bool:
+    """Tells whether `make_model` knows a name."""
+    return name in _MODELS or _MEMBER.fullmatch(name) is not None
+
+
+def make_model(name: str) -> pns_dgp.StructuralModel:
+    """Makes 'li_1', 'acic', or 'li:<seed>' of the random family."""
+    if not is_model(name):
+        raise ValueError(f"model must be 'li_1', 'acic' or 'li:<seed>', got {name!r}.")
+    if member := _MEMBER.fullmatch(name):
+        return pns_dgp.random_li_model(int(member[1]))
+    return _MODELS[name]()
+
+
+def draw_replicate(
+    model_name: str,
+    num_observational: int,
+    num_experimental: int,
+    num_test: int,
+    replicate: int,
+    seed: int,
+) -> Replicate:
+    """Draws a replicate; the same arguments give the same data to every method."""
+    model = make_model(model_name)
+    key = jax.random.fold_in(jax.random.key(seed), replicate)
+    data_key, test_key, method_key = jax.random.split(key, 3)
+    tables = Tables(
+        model.sample(data_key, num_observational, "observational"),
+        model.sample(data_key, num_experimental, "experimental"),
+    )
+    z = np.asarray(model.sample_population(test_key, num_test).z, np.float32)
+    return Replicate(tables, z, model.oracle(z), method_key)

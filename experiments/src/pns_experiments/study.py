@@ -1,0 +1,170 @@
+"""Methods on structural models: Table 1 (tab:results), sample sizes, other models."""
+
+import dataclasses
+from typing import Any, Literal
+
+import pns_infer as pi
+from absl import app
+
+from pns_experiments.methods import METHODS
+from pns_experiments.options import Options
+from pns_experiments.recipes import Size, resize
+from pns_experiments.replicates import draw_replicate, is_model
+from pns_experiments.report import write_report
+from pns_experiments.runner import Task, run_tasks
+
+ALPHA = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A grid of data settings, and the methods that are run on each.
+
+    Attributes:
+      models: names for `replicates.make_model`.
+      sizes: pairs of observational and experimental sample sizes.
+      num_test: test points per replicate.
+      methods: keys of `methods.METHODS`.
+      replicates: how many.
+      name: which report the results get.
+      size: 'full', or 'smoke' for networks that train in seconds.
+    """
+
+    models: tuple[str, ...]
+    sizes: tuple[tuple[int, int], ...]
+    num_test: int
+    methods: tuple[str, ...]
+    replicates: int
+    name: Literal["benchmark", "sensitivity", "robustness"] = "benchmark"
+    size: Size = "full"
+
+    def __post_init__(self) -> None:
+        """Raises if there is no such method or model."""
+        unknown = [name for name in self.methods if name not in METHODS]
+        if unknown:
+            raise app.UsageError(
+                f"no such method: {unknown}; there are {list(METHODS)}."
+            )
+        unknown = [name for name in self.models if not is_model(name)]
+        if unknown:
+            raise app.UsageError(
+                f"no such model: {unknown}; there are li_1, acic and li:<seed>."
+            )
+
+
+_LI_1 = ("li_1",)
+_PAPER_SIZES = ((100_000, 50_000),)  # Table 3 (tab:enn-hparams): data, low-dimensional
+_DEFAULT = (
+    "s_learner",
+    "t_learner",
+    "anchored",
+    "bootstrap_last_layer",
+    "epinet",
+    "ensemble",
+)
+_PAPER = ("paper_bootstrap_last_layer", "paper_bootstrap_full", "paper_epinet_low_dim")
+_HIGH_DIM = ("anchored", "bootstrap_last_layer", "epinet")
+
+# Table 6 (tab:sensitivity), upper and lower part.
+_VARYING = ((100_000, 20_000), (100_000, 50_000), (100_000, 80_000), (100_000, 100_000))
+_BALANCED = ((500_000, 500_000), (1_000_000, 1_000_000))
+
+# Five members of the Li family on which nothing was tuned: seeds 901 to 905 as they come,
+# not the panel `pns_dgp.LI_PANEL_SEEDS`, and not screened (901 is nearly degenerate).
+ROBUSTNESS_MODELS = ("li:901", "li:902", "li:903", "li:904", "li:905")
+
+PRESETS: dict[str, Study] = {
+    "low_dim": Study(_LI_1, _PAPER_SIZES, 3000, _DEFAULT, 5),
+    "low_dim_paper": Study(_LI_1, _PAPER_SIZES, 3000, _PAPER, 1),
+    # Table 3, ACIC column.
+    "high_dim": Study(
+        ("acic",),
+        ((2_400_000, 1_000_000),),
+        2000,
+        (*_HIGH_DIM, "paper_epinet_high_dim"),
+        1,
+    ),
+    "high_dim_small": Study(("acic",), ((200_000, 100_000),), 2000, _HIGH_DIM, 1),
+    "sensitivity": Study(_LI_1, _VARYING, 3000, ("epinet",), 2, "sensitivity"),
+    "sensitivity_balanced": Study(
+        _LI_1, _BALANCED, 3000, ("epinet",), 1, "sensitivity"
+    ),
+    "sensitivity_full": Study(
+        _LI_1, (*_VARYING, *_BALANCED), 3000, ("epinet",), 10, "sensitivity"
+    ),
+    "robustness": Study(
+        ROBUSTNESS_MODELS,
+        ((50_000, 25_000),),
+        2000,
+        ("anchored", "epinet"),
+        1,
+        "robustness",
+    ),
+    "smoke": Study(
+        _LI_1,
+        ((2000, 1000),),
+        100,
+        ("t_learner", "anchored", "epinet"),
+        1,
+        size="smoke",
+    ),
+    "smoke_sensitivity": Study(
+        _LI_1, ((1000, 500), (1000, 1000)), 60, ("anchored",), 1, "sensitivity", "smoke"
+    ),
+}
+
+
+def run_study(study: Study, options: Options) -> str:
+    """Runs a study; writes and returns its table."""
+
+    def work(task: Task) -> dict[str, float]:
+        return score_method(study, task, options.seed)
+
+    config = {
+        "study": study.name,
+        "num_test": study.num_test,
+        "size": study.size,
+        "seed": options.seed,
+        "recipes": {
+            name: resize(METHODS[name].recipe, study.size).to_json()
+            for name in study.methods
+        },
+    }
+    run_tasks(options.out, config, list_tasks(study, options), work, options.shard)
+    return write_report(options.out)
+
+
+def list_tasks(study: Study, options: Options) -> list[Task]:
+    """Lists what a study computes, replicate by replicate."""
+    return [
+        {
+            "model": model,
+            "observational": observational,
+            "experimental": experimental,
+            "replicate": replicate,
+            "method": method,
+        }
+        for replicate in options.replicates(study.replicates)
+        for model in study.models
+        for observational, experimental in study.sizes
+        for method in study.methods
+    ]
+
+
+def score_method(study: Study, task: Task, seed: int) -> dict[str, Any]:
+    """Draws a replicate, runs a method on it, and scores it against the truth."""
+    data = draw_replicate(
+        task["model"],
+        task["observational"],
+        task["experimental"],
+        study.num_test,
+        task["replicate"],
+        seed,
+    )
+    answer = METHODS[task["method"]].answer(
+        data.method_key, data.tables, data.z, ALPHA, study.size
+    )
+    scores = pi.score_intervals(
+        answer.interval, data.truth.pns, data.truth.interval, ALPHA, answer.atoms
+    )
+    return scores._asdict()

@@ -1,0 +1,130 @@
+"""Results averaged over replicates, as Markdown and CSV."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pns_infer as pi
+
+from pns_experiments.paper import format_sizes
+from pns_experiments.runner import read_results
+
+_SCORES = ("valid", "point_coverage", "set_coverage", "width", "score", "oracle_width")
+_PERCENT = ("valid", "point_coverage", "set_coverage")
+
+Row = dict[str, Any]
+
+
+def gather(folder: str | Path) -> list[Row]:
+    """Reads all shards of a folder; a task in two of them counts once."""
+    rows, seen = [], set()
+    for path in sorted(Path(folder).glob("*.jsonl")):
+        for row in read_results(path):
+            name = tuple(sorted(row["task"].items()))
+            if name not in seen:
+                seen.add(name)
+                rows.append(row)
+    return rows
+
+
+def average(rows: list[Row]) -> list[Row]:
+    """Averages the replicates of each task.
+
+    Returns:
+      The fields of the task, the number of replicates, and a `pi.Summary` of every number
+      with its 95% Monte Carlo interval, in the order of first appearance.
+    """
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        task = tuple((k, v) for k, v in row["task"].items() if k != "replicate")
+        groups.setdefault(task, []).append(row)
+    entries = []
+    for task, members in groups.items():
+        entry: Row = {**dict(task), "replicates": len(members)}
+        for name in members[0]:
+            if name != "task":
+                entry[name] = pi.summarize_values([member[name] for member in members])
+        entries.append(entry)
+    return entries
+
+
+def score_table(entries: list[Row], find_paper_row: Callable[[Row], str]) -> str:
+    """Formats scores in Markdown, the paper's row beside ours where it has one."""
+    head = (
+        "model | rows | method | replicates | % valid | point coverage | set coverage | "
+        "width | score | oracle width | paper: valid / point / set / width / score"
+    )
+    rows = [
+        [
+            entry["model"],
+            format_sizes(entry["observational"], entry["experimental"]),
+            f"`{entry['method']}`",
+            str(entry["replicates"]),
+            *(_score_cell(column, entry[column]) for column in _SCORES),
+            find_paper_row(entry),
+        ]
+        for entry in entries
+    ]
+    return _markdown(head.split(" | "), rows)
+
+
+def number_table(entries: list[Row]) -> str:
+    """Lists all means, with half the width of their Monte Carlo intervals."""
+    names = list(dict.fromkeys(n for entry in entries for n in entry if n != "seconds"))
+    rows = [[_number_cell(entry.get(name, "")) for name in names] for entry in entries]
+    return _markdown([name.replace("_", " ") for name in names], rows)
+
+
+def csv_table(entries: list[Row]) -> str:
+    """Writes means and both ends of their Monte Carlo intervals, unrounded."""
+    flat = [_flatten(entry) for entry in entries]
+    head = list(dict.fromkeys(name for row in flat for name in row))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([row.get(name, "") for name in head] for row in flat)
+    return file.getvalue()
+
+
+def _flatten(entry: Row) -> Row:
+    flat = {}
+    for name, value in entry.items():
+        if isinstance(value, pi.Summary):
+            flat |= {f"{name}_{end}": number for end, number in value._asdict().items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _score_cell(name: str, summary: pi.Summary) -> str:
+    factor, digits = (100, 1) if name in _PERCENT else (1, 3)
+    text = f"{factor * summary.mean:.{digits}f}"
+    margin = factor * (summary.upper - summary.mean)
+    if name == "oracle_width" or not np.isfinite(margin):
+        return text
+    if name == "valid" and margin == 0:
+        return text
+    return f"{text} ± {margin:.{digits}f}"
+
+
+def _number_cell(value: Any) -> str:
+    if not isinstance(value, pi.Summary):
+        return str(value)
+    text = _number(value.mean)
+    if np.isfinite(value.lower) and value.upper > value.mean:
+        text += f" ± {value.upper - value.mean:.2g}"
+    return text
+
+
+def _number(value: float) -> str:
+    if value.is_integer():
+        return f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.1f}"

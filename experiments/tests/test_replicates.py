@@ -1,0 +1,29 @@
+"""Replicates: the same data for every method, other data in another replicate."""
+
+import chex
+import numpy as np
+import pns_dgp
+import pytest
+from pns_experiments.replicates import draw_replicate, is_model, make_model
+
+
+def test_a_replicate_is_named_by_its_number_and_seed():
+    first, again = (draw_replicate("li:7", 50, 40, 30, 3, seed=1) for _ in range(2))
+    chex.assert_trees_all_equal(first, again)
+    for number, seed in ((4, 1), (3, 2)):
+        other = draw_replicate("li:7", 50, 40, 30, number, seed)
+        assert not np.array_equal(other.z, first.z)
+        assert not np.array_equal(
+            other.tables.observational.z, first.tables.observational.z
+        )
+    chex.assert_shape(first.z, (30, 15))
+    truth = make_model("li:7").oracle(first.z)
+    np.testing.assert_array_equal(first.truth.pns, truth.pns)
+
+
+def test_models_have_names():
+    assert make_model("li_1") == pns_dgp.li_model_1()
+    assert make_model("li:12") == pns_dgp.random_li_model(12)
+    assert is_model("acic") and not is_model("li:x") and not is_model("li:")
+    with pytest.raises(ValueError, match="'li_1', 'acic' or 'li:<seed>', got 'li:x'"):
+        make_model("li:x")
