@@ -8,8 +8,8 @@
     Y_x = 1{eta <= P(Y_x=1 | Z, H)}, one eta ~ U(0, 1) for both arms
 
 p(Z) is kept within [eps + gamma, 1 - eps - gamma], so the clip of the treatment model
-(eq:treatment-model) never binds and P(X=1 | Z) = p(Z) exactly. The paper prints no coefficients: they are drawn from
-a seed, and belong to the parameters that a run saves.
+(eq:treatment-model) never binds and P(X=1 | Z) = p(Z) exactly. The paper prints no
+coefficients: they are drawn from a seed, and belong to the parameters that a run saves.
 """
 
 import dataclasses
