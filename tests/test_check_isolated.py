@@ -50,41 +50,44 @@ def check_isolated(folder: Path, *names: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.slow
-def test_a_package_is_judged_by_what_it_declares(tmp_path):
-    make_package(tmp_path, "pns-base", [], "ANSWER = 42\n")
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> subprocess.CompletedProcess:
+    """One run over a package that is sound and over all that can be wrong with one."""
+    folder = tmp_path_factory.mktemp("packages")
     uses_base = "from pns_base._idea import ANSWER\n"
-    make_package(tmp_path, "pns-sound", ["pns-base>=1"], uses_base)
-    make_package(tmp_path, "pns-careless", [], uses_base)
-    done = check_isolated(tmp_path, "pns-sound", "pns-careless")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "ok      pns-sound" in done.stdout
-    assert "FAILED  pns-careless" in done.stdout
-    assert "No module named 'pns_base'" in done.stderr
+    make_package(folder, "pns-base", [], "ANSWER = 42\n")
+    make_package(folder, "pns-sound", ["pns-base>=1"], uses_base)
+    make_package(folder, "pns-careless", [], uses_base)
+    make_package(folder, "pns-wrong", [], "ANSWER = 41\n")
+    make_package(folder, "pns-untested", [], "ANSWER = 42\n")
+    (folder / "pns-untested" / "tests" / "test_idea.py").unlink()
+    make_package(folder, "pns-broken", [], "ANSWER = 42\n")
+    project = folder / "pns-broken" / "pyproject.toml"
+    project.write_text(project.read_text().replace('version = "1.0"', ""))
+    names = ("broken", "careless", "wrong", "untested", "sound")
+    return check_isolated(folder, *(f"pns-{name}" for name in names))
 
 
 @pytest.mark.slow
-def test_a_failing_and_a_missing_test_suite_are_failures(tmp_path):
-    make_package(tmp_path, "pns-wrong", [], "ANSWER = 41\n")
-    make_package(tmp_path, "pns-untested", [], "ANSWER = 42\n")
-    (tmp_path / "pns-untested" / "tests" / "test_idea.py").unlink()
-    done = check_isolated(tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "FAILED  pns-wrong" in done.stdout
-    assert "FAILED  pns-untested" in done.stdout
+def test_a_package_is_judged_by_what_it_declares(report):
+    assert report.returncode == 1, report.stdout + report.stderr
+    assert "ok      pns-sound" in report.stdout
+    assert "FAILED  pns-careless" in report.stdout
+    assert "No module named 'pns_base'" in report.stderr
 
 
 @pytest.mark.slow
-def test_a_wheel_that_does_not_build_fails_alone(tmp_path):
-    make_package(tmp_path, "pns-base", [], "ANSWER = 42\n")
-    make_package(tmp_path, "pns-broken", [], "ANSWER = 42\n")
-    (tmp_path / "pns-broken" / "pyproject.toml").write_text(
-        '[project]\nname = "pns-broken"\n'  # no version
-    )
-    done = check_isolated(tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "ok      pns-base" in done.stdout
-    assert "FAILED  pns-broken" in done.stdout
+def test_a_failing_and_a_missing_test_suite_are_failures(report):
+    assert "FAILED  pns-wrong" in report.stdout
+    assert "assert 41 == 42" in report.stdout
+    assert "FAILED  pns-untested" in report.stdout
+    assert "no tests ran" in report.stdout
+
+
+@pytest.mark.slow
+def test_a_wheel_that_does_not_build_fails_alone(report):
+    assert "FAILED  pns-broken" in report.stdout
+    assert "ok      pns-sound" in report.stdout  # which comes after it
 
 
 def test_an_unknown_package_is_an_error_that_lists_the_known(tmp_path):
