@@ -1,4 +1,4 @@
-"""Counts: merging is exact, splitting keeps everybody, memory stays small."""
+"""Counts: merging is exact, splitting keeps all units, memory stays small."""
 
 import tracemalloc
 
@@ -10,15 +10,15 @@ from pns_models import _data
 
 def tables(num_observational=4000, num_experimental=2500, num_columns=4, levels=2):
     rng = np.random.default_rng(0)
-    made = []
+    result = []
     for n in (num_observational, num_experimental):
         z = rng.integers(0, levels, (n, num_columns)).astype(np.float32)
-        made.append((z, rng.integers(0, 2, n), rng.integers(0, 2, n)))
-    return made
+        result.append((z, rng.integers(0, 2, n), rng.integers(0, 2, n)))
+    return result
 
 
 def by_dictionary(observational, experimental):
-    """Adds people up one by one."""
+    """Adds units up one by one."""
     cells = {}
     for source, (z, x, y) in enumerate((observational, experimental)):
         for row in range(len(z)):
@@ -90,7 +90,7 @@ def test_weights_are_added():
     np.testing.assert_allclose(weighted.experimental, 3 * whole.experimental)
 
 
-def test_a_split_keeps_everybody_and_holds_out_the_share_asked_for():
+def test_a_split_keeps_all_units_and_holds_out_the_share_asked_for():
     counts = pm.counts_from_tables(*tables(40_000, 20_000))
     train, held_out = pm.split_counts(np.random.default_rng(1), counts, 0.2)
     for part in ("observational", "experimental"):
@@ -148,7 +148,7 @@ def test_rows_that_exactly_halve_are_merged():
     assert merged.observational.sum() == 16
 
 
-def test_fractional_people_are_held_out_as_often_as_asked():
+def test_fractional_units_are_held_out_as_often_as_asked():
     rng = np.random.default_rng(0)
     tables = [
         (rng.integers(0, 2, (n, 2)), rng.integers(0, 2, n), rng.integers(0, 2, n))
@@ -173,3 +173,14 @@ def test_weights_and_outcomes_that_do_not_fit_are_told():
     short = (table[0], table[1][:2], table[2])
     with pytest.raises(ValueError, match="one per row of z"):
         pm.counts_from_tables(short, table)
+
+
+def test_fractional_weights_of_merged_rows_lose_no_cell():
+    """Merged cells with fractional sums must not vanish from training whole."""
+    rng = np.random.default_rng(0)
+    weights = (rng.uniform(0.5, 1.5, 3000), rng.uniform(0.5, 1.5, 2000))
+    counts = pm.counts_from_tables(*tables(3000, 2000), weights=weights, merge=True)
+    train, held = pm.split_counts(np.random.default_rng(1), counts, 0.2)
+    for part, whole, out in zip(train[1:], counts[1:], held[1:], strict=True):
+        np.testing.assert_allclose(out.sum() / whole.sum(), 0.2, atol=0.03)
+        assert np.all((part > 0) == (whole > 0))  # no cell is lost

@@ -1,7 +1,8 @@
-"""Plain functions say what the module says."""
+"""Plain functions say what the module says, and compare by value."""
 
-import dataclasses
+import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,44 +10,58 @@ import pns_models as pm
 import pytest
 
 
-def make_config(kind="anchored", backbone=None, **sizes):
-    """Makes a config of any kind; sizes that it does not have are left out."""
-    config_class = pm.NETWORKS[kind]
-    names = [field.name for field in dataclasses.fields(config_class)]
-    known = {name: size for name, size in sizes.items() if name in names}
-    return config_class(backbone or pm.Backbone(), **known)
-
-
-def untrained(kind):
-    config = make_config(kind, pm.Backbone(width=8, depth=1), num_members=2)
-    scale = pm.Standardizer(
-        np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(3, bool)
-    )
-    return pm.FittedModel(config.make(jax.random.key(0), 3), pm.Recipe(config), scale)
-
-
-def test_features_and_head_make_the_raw_numbers_and_the_loss():
-    model = untrained("anchored")
+def test_features_and_head_make_the_raw_numbers_and_the_loss(small):
+    model = small.model()
     plain = pm.plain_functions(model)
     z = jax.random.normal(jax.random.key(1), (20, 3))
     raw = plain.head(plain.params[1], plain.features(plain.params[0], z))
     np.testing.assert_allclose(raw, model.network.encode(z), rtol=1e-6)
-    cells = jnp.asarray(np.random.default_rng(0).integers(0, 4, (20, 8)), jnp.float32)
+    counts = jnp.asarray(np.random.default_rng(0).integers(0, 4, (20, 8)), jnp.float32)
     for training in (False, True):
 
         def loss(raw, training=training):
             ones = jnp.ones(2)
-            return pm.loss_by_index(raw[None], cells, ones, "anchored", training)[0]
+            return pm.loss_by_index(raw[None], counts, ones, "anchored", training)[0]
 
         frozen = jax.lax.stop_gradient(raw)
-        mine = jax.grad(
+        gradient = jax.grad(
             lambda r, f=frozen, t=training: jnp.sum(
-                plain.frozen_nll(r, f if t else r, cells)
+                plain.frozen_nll(r, f if t else r, counts)
             )
         )(raw)
-        np.testing.assert_allclose(mine, jax.grad(loss)(raw), atol=1e-4)
+        np.testing.assert_allclose(gradient, jax.grad(loss)(raw), atol=1e-4)
 
 
-def test_other_kinds_are_told():
+def test_functions_of_two_models_of_one_structure_are_equal_and_compile_once(small):
+    first, second = (pm.plain_functions(small.model(key=key)) for key in (0, 1))
+    for name in ("features", "head", "frozen_nll"):
+        assert getattr(first, name) == getattr(second, name)
+        assert hash(getattr(first, name)) == hash(getattr(second, name))
+    assert first.features != first.head
+
+    @functools.partial(jax.jit, static_argnums=0)
+    @chex.assert_max_traces(n=1)
+    def features(function, params, z):
+        return function(params, z)
+
+    for plain in (first, second):
+        z = jnp.ones((3, 3))
+        mapped = features(plain.features, plain.params[0], z)
+        np.testing.assert_allclose(mapped, plain.features(plain.params[0], z))
+
+
+def test_functions_of_other_structures_differ(small):
+    wide = small.config(backbone=pm.Backbone(width=9, depth=1, activation="silu"))
+    relu = small.config(backbone=pm.Backbone(width=8, depth=1, activation="relu"))
+    deep = small.config(backbone=pm.Backbone(width=8, depth=2, activation="silu"))
+    first = pm.plain_functions(small.model())
+    for config, same in ((relu, False), (deep, False), (wide, True)):
+        network = config.make(jax.random.key(0), 3)
+        model = pm.FittedModel(network, pm.Recipe(config), small.model().standardizer)
+        # Sizes are in the parameters, not in the functions.
+        assert (pm.plain_functions(model).features == first.features) == same
+
+
+def test_other_kinds_are_told(small):
     with pytest.raises(TypeError, match="only a model of kind 'anchored'"):
-        pm.plain_functions(untrained("ensemble"))
+        pm.plain_functions(small.model("ensemble"))

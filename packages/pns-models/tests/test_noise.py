@@ -1,43 +1,31 @@
-"""Weights that depend on the index: right law, per person and per cell."""
-
-import dataclasses
+"""Weights that depend on the index: right law, per unit and per count."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pns_models as pm
 import pytest
 from pns_models import _noise
 from scipy import stats
 
 
-def make_config(kind="anchored", backbone=None, **sizes):
-    """Makes a config of any kind; sizes that it does not have are left out."""
-    config_class = pm.NETWORKS[kind]
-    names = [field.name for field in dataclasses.fields(config_class)]
-    known = {name: size for name, size in sizes.items() if name in names}
-    return config_class(backbone or pm.Backbone(), **known)
-
-
 @pytest.mark.parametrize("kind", ["hypermodel", "epinet", "ensemble"])
-def test_weights_of_counts_are_gamma(kind):
+def test_weights_of_counts_are_gamma(small, kind):
     """Kolmogorov-Smirnov over rows (ensemble) and over indices (the others)."""
     num = 3000
-    config = make_config(kind, pm.Backbone(4, 1), index_dim=10, num_members=3)
-    network = config.make(jax.random.key(0), 2)
-    cells = np.tile([0.0, 1, 2, 7, 40, 0.5, 0, 1], (num, 1)).astype(np.float32)
-    table = _noise.make_noise_table(cells)
+    network = small.network(kind, index_dim=10)
+    counts = np.tile([0.0, 1, 2, 7, 40, 0.5, 0, 1], (num, 1)).astype(np.float32)
+    table = _noise.make_noise_table(counts)
     if kind == "ensemble":
         indices, rows = jnp.eye(3), jnp.arange(num)
     else:
         indices, rows = network.draw_indices(jax.random.key(1), num), jnp.arange(1)
-    directions = _noise.cell_directions(network, jax.random.key(2), rows)
+    directions = _noise.row_directions(network, jax.random.key(2), rows)
     which = table.which[: len(rows)]
     weights = np.asarray(
-        _noise.noisy_cells(jnp.asarray(table.quantiles), which, directions, indices)
+        _noise.noisy_weights(jnp.asarray(table.quantiles), which, directions, indices)
     )
     sample = weights[1] if kind == "ensemble" else weights[:, 0]
-    for cell, count in enumerate(cells[0]):
+    for cell, count in enumerate(counts[0]):
         if count == 0:
             assert np.all(sample[:, cell] == 0)
         else:
@@ -61,3 +49,9 @@ def test_many_different_weights_are_rounded_to_three_digits():
     middle = table.quantiles[table.which, 96]  # the median
     exact = stats.gamma.ppf(0.5, cells)
     np.testing.assert_allclose(middle, exact, rtol=0.06)
+
+
+def test_padding_of_the_table_is_never_read():
+    table = _noise.make_noise_table(np.arange(40.0).reshape(5, 8))
+    assert table.quantiles.shape == (64, 193) and table.which.max() == 39
+    np.testing.assert_array_equal(table.quantiles[40:], 0)

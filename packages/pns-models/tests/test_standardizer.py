@@ -1,21 +1,21 @@
-"""Standardising by people, with constant columns and what is not a number."""
+"""Standardizing by units, with constant columns and what is not a number."""
 
 import numpy as np
 import pns_models as pm
 import pytest
 
 
-def make_counts(z, people):
+def make_counts(z, units):
     cells = np.zeros((len(z), 2, 2), np.float32)
-    cells[:, 0, 0] = people
+    cells[:, 0, 0] = units
     return pm.Counts(np.asarray(z, np.float32), cells, np.zeros_like(cells))
 
 
-def test_merged_rows_weigh_as_many_people_as_they_hold():
+def test_merged_rows_weigh_as_many_units_as_they_hold():
     z = np.array([[0.0, 5.0], [1.0, 7.0], [3.0, 5.0]])
-    people = [3, 1, 2]
-    repeated = np.repeat(z, people, axis=0)
-    standardizer = pm.make_standardizer(make_counts(z, people))
+    units = [3, 1, 2]
+    repeated = np.repeat(z, units, axis=0)
+    standardizer = pm.make_standardizer(make_counts(z, units))
     np.testing.assert_allclose(standardizer.mean, repeated.mean(0), rtol=1e-6)
     np.testing.assert_allclose(standardizer.deviation, repeated.std(0), rtol=1e-6)
     np.testing.assert_allclose(standardizer(repeated).mean(0), 0, atol=1e-6)
@@ -37,11 +37,11 @@ def test_rows_that_do_not_fit_are_told():
         standardizer([[0.0, np.inf]])
 
 
-def test_people_of_both_tables_count_and_close_numbers_are_not_constant():
+def test_units_of_both_sources_count_and_close_numbers_are_not_constant():
     cells = np.zeros((2, 2, 2), np.float32)
     observational, experimental = cells.copy(), cells.copy()
     observational[0, 0, 0], experimental[1, 0, 0] = 1, 3
     z = np.array([[0.0, 1000.0], [1.0, 1001.0]], np.float32)
-    made = pm.make_standardizer(pm.Counts(z, observational, experimental))
-    np.testing.assert_allclose(made.mean, [0.75, 1000.75])
-    assert not made.constant.any()
+    standardizer = pm.make_standardizer(pm.Counts(z, observational, experimental))
+    np.testing.assert_allclose(standardizer.mean, [0.75, 1000.75])
+    assert not standardizer.constant.any()

@@ -19,8 +19,9 @@ from pns_models._links import (
     atoms_from_raw,
     log_probabilities,
 )
+from pns_models._loop import History
 from pns_models._loss import loss_by_index
-from pns_models._mlp import Frozen, Mlp
+from pns_models._mlp import Frozen, Kernel, Mlp
 from pns_models._model import FittedModel, load
 from pns_models._network import NETWORKS, Network, NetworkConfig, register_network
 from pns_models._presets import PRESETS
@@ -32,7 +33,7 @@ from pns_models._reliability import (
     measure_reliability,
 )
 from pns_models._standardizer import Standardizer, make_standardizer
-from pns_models._training import FitResult, History, fit
+from pns_models._training import FitResult, fit
 
 __all__ = [
     "NETWORKS",
@@ -53,6 +54,7 @@ __all__ = [
     "History",
     "Hypermodel",
     "HypermodelConfig",
+    "Kernel",
     "LogProbabilities",
     "Mlp",
     "Network",

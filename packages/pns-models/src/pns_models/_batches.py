@@ -1,8 +1,8 @@
-"""Which people each training step sees.
+"""Which rows each training step sees.
 
 Epochs are permutations one after the other, cut into batches: every row is visited once
-in each, and a batch may end one epoch and begin the next. Who is in a batch is a function
-of the key and the step alone.
+in each, and a batch may end one epoch and begin the next. Which rows are in a batch is a
+function of the key and the step alone.
 """
 
 import functools
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from pns_models._data import Array, group_rows
 
@@ -20,27 +21,27 @@ class Batch(NamedTuple):
     """Rows of one step, or of several stacked.
 
     Attributes:
-      rows: [size] indices of training rows.
-      cells: [size, 8] counts that take the place of the rows' own, or None.
+      rows: indices of training rows.
+      weights: the eight weights that take the place of the rows' own, or None.
     """
 
-    rows: Array
-    cells: Array | None = None
+    rows: Int[Array, "*steps b"]
+    weights: Float[Array, "*steps b 8"] | None = None
 
 
 class Batches:
     """Makes the batches of any steps.
 
-    Where people share covariates, those of a batch are merged if that at least halves its
-    rows, rounded up to a multiple of 256. Losses and gradients are sums over people, so they
-    stay what they were.
+    Where units share covariates, the rows of a batch are merged if that at least halves
+    them, rounded up to a multiple of 256. Losses and gradients are sums over units, so
+    they stay what they were.
     """
 
     def __init__(
         self,
-        key: jax.Array,
-        z: np.ndarray,
-        cells: np.ndarray,
+        key: PRNGKeyArray,
+        z: Float[np.ndarray, "n d"],
+        weights: Float[np.ndarray, "n 8"],
         batch_size: int,
         may_merge: bool,
     ):
@@ -48,13 +49,13 @@ class Batches:
 
         Args:
           key: decides the permutations.
-          z: [num_rows, d] covariates.
-          cells: [num_rows, 8] counts.
+          z: covariates.
+          weights: of the rows in the loss.
           batch_size: rows per step, before merging.
           may_merge: whether rows of equal covariates are interchangeable; they are not if
             each has noise of its own.
         """
-        self._key, self._cells, self._batch_size = key, cells, batch_size
+        self._key, self._weights, self._batch_size = key, weights, batch_size
         self._num_rows = len(z)
         self._epoch_rows = functools.lru_cache(2)(self._shuffle)
         self._groups = None
@@ -68,32 +69,32 @@ class Batches:
         rows = self._stream(step, size)
         return Batch(rows) if self._groups is None else self._merged(rows)
 
-    def _shuffle(self, epoch: int) -> np.ndarray:
+    def _shuffle(self, epoch: int) -> Int[np.ndarray, " n"]:
         rng = numpy_rng(jax.random.fold_in(self._key, epoch))
         return rng.permutation(self._num_rows).astype(np.int32)
 
-    def _stream(self, step: int, size: int) -> np.ndarray:
-        """Returns rows [size, batch_size] of the permutations."""
+    def _stream(self, step: int, size: int) -> Int[np.ndarray, "{size} b"]:
+        """Returns rows of the permutations."""
         first, last = step * self._batch_size, (step + size) * self._batch_size
         epochs = range(first // self._num_rows, -(-last // self._num_rows))
         stream = np.concatenate([self._epoch_rows(epoch) for epoch in epochs])
         start = first - epochs[0] * self._num_rows
         return stream[start : start + last - first].reshape(size, self._batch_size)
 
-    def _merged(self, rows: np.ndarray) -> Batch:
+    def _merged(self, rows: Int[np.ndarray, "steps b"]) -> Batch:
         assert self._groups is not None
         merged = [np.unique(self._groups[r], return_inverse=True) for r in rows]
         most = max(len(groups) for groups, _ in merged)
         size = _rounded_up(most)
-        # What a batch does not fill stays row 0 with nobody in it.
+        # What a batch does not fill stays row 0 with no weight.
         batch = Batch(
             np.zeros((len(rows), size), np.int32),
             np.zeros((len(rows), size, 8), np.float32),
         )
-        assert batch.cells is not None
+        assert batch.weights is not None
         for i, (groups, position) in enumerate(merged):
             batch.rows[i, : len(groups)] = self._first[groups]
-            np.add.at(batch.cells[i], position, self._cells[rows[i]])
+            np.add.at(batch.weights[i], position, self._weights[rows[i]])
         return batch
 
 
@@ -101,6 +102,6 @@ def _rounded_up(count: int) -> int:
     return -(-count // _ROUND_UP) * _ROUND_UP
 
 
-def numpy_rng(key: jax.Array) -> np.random.Generator:
+def numpy_rng(key: PRNGKeyArray) -> np.random.Generator:
     """Returns NumPy's generator for a key of JAX."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))

@@ -1,45 +1,48 @@
-"""Data as counts: a covariate vector with eight weights.
+"""Data as counts: a covariate vector with eight of them.
 
-A row stands for people who share covariates z: how many of them are in each
-observational cell (x, y) and in each experimental cell (arm, y). A row of a table has a
-single 1. Identical vectors merge by adding counts, which leaves every likelihood exactly
-as it was.
+A row stands for units that share covariates z: how many of them chose x and had y, and
+how many were assigned an arm and had y. A unit on a row of its own has a single 1.
+Identical vectors merge by adding counts, which leaves every likelihood exactly as it was;
+merged rows are called cells.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
 
 Array = Any  # NumPy or JAX
+Table = tuple[ArrayLike, ArrayLike, ArrayLike]
 
 
 class Counts(NamedTuple):
-    """People grouped by covariates.
+    """Units grouped by covariates.
 
     Attributes:
-      z: [num_rows, num_covariates] float32.
-      observational: [num_rows, 2, 2], `[..., x, y]` people who chose x and had y.
-      experimental: [num_rows, 2, 2], `[..., arm, y]` people assigned arm who had y.
+      z: covariates, float32; distinct vectors if the counts are merged.
+      observational: `[..., x, y]` units that chose x and had y.
+      experimental: `[..., arm, y]` units assigned arm that had y.
     """
 
-    z: Array
-    observational: Array
-    experimental: Array
+    z: Float[Array, "num_cells num_covariates"]
+    observational: Float[Array, "num_cells 2 2"]
+    experimental: Float[Array, "num_cells 2 2"]
 
 
 def counts_from_tables(
-    observational: tuple[Array, Array, Array],
-    experimental: tuple[Array, Array, Array],
-    weights: tuple[Array, Array] | None = None,
+    observational: Table,
+    experimental: Table,
+    weights: tuple[ArrayLike, ArrayLike] | None = None,
     merge: bool | None = None,
 ) -> Counts:
     """Turns two tables into counts.
 
     Args:
-      observational: z [n, d], x [n], y [n] of people who chose for themselves.
-      experimental: z [m, d], x [m], y [m] of people assigned at random.
-      weights: positive weights [n] and [m], one each if None; a person of weight w counts
-        as w people.
+      observational: z [n, d], x [n], y [n] of units that chose for themselves.
+      experimental: z [m, d], x [m], y [m] of units assigned at random.
+      weights: positive weights [n] and [m], one each if None; a unit of weight w counts as
+        w units.
       merge: whether identical covariate vectors share a row; None merges if that at
         least halves the number of rows.
 
@@ -103,7 +106,9 @@ def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
     return Counts(z[first], *merged)
 
 
-def group_rows(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def group_rows(
+    z: Float[np.ndarray, "n d"],
+) -> tuple[Int[np.ndarray, " num_cells"], Int[np.ndarray, " n"]]:
     """Finds which rows are identical.
 
     Rows are found by a 64-bit hash of their bits and compared in full, so the result is
@@ -130,13 +135,13 @@ def group_rows(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def split_counts(
     rng: np.random.Generator, counts: Counts, held_out_fraction: float
 ) -> tuple[Counts, Counts]:
-    """Sends each person to validation with the given probability.
+    """Holds each unit out with the given probability.
 
-    Whole counts are thinned binomially, which is the same as a coin for each person. Of a
+    Whole counts are thinned binomially, which is the same as a coin for each unit. Of a
     fractional one the whole part is thinned, and the rest goes to one side or the other.
 
     Returns:
-      Training and validation counts, each without its empty rows.
+      Training and held-out counts, each without its empty rows.
     """
     sides = [[], []]
     for cells in counts[1:]:
@@ -160,7 +165,13 @@ def split_counts(
     return results[0], results[1]
 
 
-def _row_hashes(z: np.ndarray) -> np.ndarray:
+def flat_weights(counts: Counts) -> Float[np.ndarray, "num_cells 8"]:
+    """Puts the eight counts of each row side by side: observational, experimental."""
+    parts = [np.asarray(part, np.float32).reshape(-1, 4) for part in counts[1:]]
+    return np.concatenate(parts, axis=1)
+
+
+def _row_hashes(z: Float[np.ndarray, "n d"]) -> Shaped[np.ndarray, " n"]:
     """Hashes rows of float32 to 64 bits, a block of rows at a time."""
     rng = np.random.default_rng(0)
     factors = rng.integers(0, 2**64, size=z.shape[1], dtype=np.uint64) | np.uint64(1)
@@ -173,7 +184,9 @@ def _row_hashes(z: np.ndarray) -> np.ndarray:
     return hashes
 
 
-def _checked_table(name: str, table: tuple[Array, Array, Array]):
+def _checked_table(
+    name: str, table: Table
+) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     z, x, y = (np.asarray(part) for part in table)
     if z.ndim != 2 or not len(z):
         raise ValueError(
@@ -201,7 +214,7 @@ def _checked_table(name: str, table: tuple[Array, Array, Array]):
     return z, x.astype(np.intp), y.astype(np.intp)
 
 
-def _checked_weights(weights: Array, size: int) -> np.ndarray:
+def _checked_weights(weights: ArrayLike, size: int) -> Float[np.ndarray, " n"]:
     weights = np.asarray(weights, np.float32)
     if weights.shape != (size,) or not np.all((weights > 0) & np.isfinite(weights)):
         raise ValueError(

@@ -44,8 +44,11 @@ class Epinet(GaussianIndex):
         self.base = AnchoredNet(num_covariates, config.backbone, rngs)
         inputs = num_covariates + config.index_dim
         outputs = 6 * config.index_dim
-        self.head = Mlp([width + inputs, *config.hidden, outputs], rngs)
-        self.prior = Mlp([inputs, *config.prior_hidden, outputs], rngs, variable=Frozen)
+        # Plain parameters: the decay of the head would make all draws equal.
+        sizes = [width + inputs, *config.hidden, outputs]
+        self.head = Mlp(sizes, rngs, kernel=nnx.Param)
+        sizes = [inputs, *config.prior_hidden, outputs]
+        self.prior = Mlp(sizes, rngs, kernel=Frozen, bias=Frozen)
         self.prior_scale = config.prior_scale
 
     def prior_raw(

@@ -1,10 +1,13 @@
 """An anchored net as a function of one parameter vector, and many of them at once."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
@@ -12,17 +15,47 @@ from jaxtyping import Array, Float
 from pns_models._anchored import AnchoredNet
 
 
+@dataclasses.dataclass(frozen=True)
+class FlatCall:
+    """Maps a parameter vector and z to raw numbers.
+
+    Two calls for the same structure are equal, unlike two closures: a module that keeps
+    one has the graph definition of its equals.
+
+    Attributes:
+      structure: of the anchored net.
+      params: the structure of the tree of its parameters.
+      shapes: of its leaves.
+    """
+
+    structure: nnx.GraphDef
+    params: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    def __call__(
+        self, vector: Float[Array, " p"], z: Float[Array, "n d"]
+    ) -> Float[Array, "n 6"]:
+        """Cuts the vector into parameters and applies the network."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = jnp.split(vector, ends[:-1].tolist())
+        leaves = [
+            part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+        params = jax.tree.unflatten(self.params, leaves)
+        return nnx.merge(self.structure, params).encode(z)
+
+
 class FlatNetwork(NamedTuple):
     """A network's structure, its parameters as one vector, and each one's scale.
 
     Attributes:
-      call: maps a vector [p] and z [n, d] to raw numbers [n, 6].
-      vector: [p] the initial parameters.
-      scale: [p] the standard deviation that initialization gives each of them; a tenth
-        for biases, which start at 0.
+      call: maps a vector and z to raw numbers.
+      vector: the initial parameters.
+      scale: the standard deviation that initialization gives each of them; a tenth for
+        biases, which start at 0.
     """
 
-    call: Any
+    call: FlatCall
     vector: Float[Array, " p"]
     scale: Float[Array, " p"]
 
@@ -30,17 +63,13 @@ class FlatNetwork(NamedTuple):
 def flatten_network(network: AnchoredNet) -> FlatNetwork:
     """Turns an anchored net into a function of one parameter vector."""
     structure, params = nnx.split(network, nnx.Param)
-    vector, unravel = ravel_pytree(params)
+    leaves, tree = jax.tree.flatten(params)
     scales = jax.tree.map(
         lambda leaf: jnp.full(leaf.shape, jnp.std(leaf) if leaf.ndim == 2 else 0.1),
         params,
     )
-
-    def call(values: jax.Array, z: jax.Array) -> jax.Array:
-        net = nnx.merge(structure, unravel(values))
-        return net.encode(z)
-
-    return FlatNetwork(call, vector, ravel_pytree(scales)[0])
+    call = FlatCall(structure, tree, tuple(leaf.shape for leaf in leaves))
+    return FlatNetwork(call, ravel_pytree(params)[0], ravel_pytree(scales)[0])
 
 
 def map_networks(function: Callable[[Any], jax.Array], stacked: Any) -> jax.Array:

@@ -1,5 +1,10 @@
-"""An anchored model as plain functions, for inference that knows no modules."""
+"""An anchored model as plain functions, for inference that knows no modules.
 
+The functions compare by value: those of two models of the same structure are equal, so
+what takes them as static arguments compiles once for both.
+"""
+
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import pns_bounds as pb
 from flax import nnx
+from jaxtyping import Array, Float
 
 from pns_models._anchored import AnchoredNet
 from pns_models._model import FittedModel
@@ -44,19 +50,37 @@ def plain_functions(model: FittedModel) -> PlainFunctions:
         )
     body_structure, body = nnx.split(network.body)
     head_structure, head = nnx.split((network.joint_head, network.delta_head))
-
-    def features(state: Any, z: jax.Array) -> jax.Array:
-        return nnx.merge(body_structure, state)(z)
-
-    def heads(state: Any, values: jax.Array) -> jax.Array:
-        joint_head, delta_head = nnx.merge(head_structure, state)
-        return jnp.concatenate([joint_head(values), delta_head(values)], axis=-1)
-
-    return PlainFunctions(features, heads, (body, head), _frozen_nll)
+    return PlainFunctions(
+        features=_Features(body_structure),
+        head=_Head(head_structure),
+        params=(body, head),
+        frozen_nll=_frozen_nll,
+    )
 
 
-def _frozen_nll(raw: jax.Array, frozen: jax.Array, counts: jax.Array) -> jax.Array:
-    def log_joint(numbers: jax.Array) -> jax.Array:
+@dataclasses.dataclass(frozen=True)
+class _Features:
+    structure: nnx.GraphDef
+
+    def __call__(self, params: Any, z: Float[Array, "n d"]) -> Float[Array, "n width"]:
+        return nnx.merge(self.structure, params)(z)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Head:
+    structure: nnx.GraphDef
+
+    def __call__(
+        self, params: Any, features: Float[Array, "n width"]
+    ) -> Float[Array, "n 6"]:
+        joint_head, delta_head = nnx.merge(self.structure, params)
+        return jnp.concatenate([joint_head(features), delta_head(features)], axis=-1)
+
+
+def _frozen_nll(
+    raw: Float[Array, "n 6"], frozen: Float[Array, "n 6"], counts: Float[Array, "n 8"]
+) -> Float[Array, " n"]:
+    def log_joint(numbers: Float[Array, "n 6"]) -> Float[Array, "n 2 2"]:
         return jax.nn.log_softmax(numbers[:, :4]).reshape(-1, 2, 2)
 
     logs = (log_joint(raw), pb.log_anchor(log_joint(frozen), raw[:, 4:]))

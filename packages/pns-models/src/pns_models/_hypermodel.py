@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from pns_models._anchored import AnchoredNet
 from pns_models._flat_network import FlatNetwork, flatten_network, map_networks
 from pns_models._indexed import GaussianIndex, IndexedConfig
-from pns_models._mlp import Frozen, Mlp
+from pns_models._mlp import Frozen, Kernel, Mlp
 from pns_models._network import register_network
 
 
@@ -46,14 +46,12 @@ class Hypermodel(GaussianIndex):
             for _ in range(2)
         )
         self._call = base.call
+        sizes = [config.index_dim, *config.hidden]
         # A learner whose networks start as different as the prior's does not train: a
         # tenth of that does.
-        self.learner = _ParameterGenerator(
-            config.index_dim, config.hidden, base, 0.1, nnx.Param, rngs
-        )
-        self.prior = _ParameterGenerator(
-            config.index_dim, config.prior_hidden, prior, 1.0, Frozen, rngs
-        )
+        self.learner = _ParameterGenerator(sizes, base, 0.1, False, rngs)
+        sizes = [config.index_dim, *config.prior_hidden]
+        self.prior = _ParameterGenerator(sizes, prior, 1.0, True, rngs)
         self.prior_scale = config.prior_scale
 
     def prior_raw(
@@ -100,20 +98,22 @@ class _ParameterGenerator(nnx.Module):
 
     def __init__(
         self,
-        index_dim: int,
-        hidden: Sequence[int],
+        sizes: Sequence[int],
         base: FlatNetwork,
         variation: float,
-        variable: type[nnx.Variable],
+        is_frozen: bool,
         rngs: nnx.Rngs,
     ):
+        kernel_type = Frozen if is_frozen else Kernel
+        # Plain parameters: the decay of the output would make all draws equal.
+        variable = Frozen if is_frozen else nnx.Param
         # An Mlp has no activation at its end: it follows below, and the root of two
         # gives the last hidden layer the He scale as well.
-        self.body = Mlp([index_dim, *hidden], rngs, variable=variable)
-        kernel = jax.random.normal(rngs.params(), (hidden[-1], len(base.vector)))
+        self.body = Mlp(sizes, rngs, kernel=kernel_type, bias=variable)
+        kernel = jax.random.normal(rngs.params(), (sizes[-1], len(base.vector)))
         # Hidden units have a mean square of 1, so the sum over them has `variation`^2.
         shrink = (1 + variation**2) ** -0.5
-        kernel = kernel * base.scale * variation * shrink / hidden[-1] ** 0.5
+        kernel = kernel * base.scale * variation * shrink / sizes[-1] ** 0.5
         self.kernel = variable(kernel)
         self.bias = variable(base.vector * shrink)
 

@@ -1,4 +1,4 @@
-"""From six numbers per person to probabilities.
+"""From six raw numbers per row to probabilities.
 
 A network's output is six numbers: logits of the cells p00, p01, p10, p11, then one
 number for each arm. Two links turn them into probabilities: 'anchored' (the arms' numbers
@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import pns_bounds as pb
+from jaxtyping import Array, Float
 
 Link = Literal["anchored", "free"]
 
@@ -23,17 +24,17 @@ class LogProbabilities(NamedTuple):
       outcome: [..., x, y] log P(Y=y | do(X=x), z).
     """
 
-    joint: jax.Array
-    outcome: jax.Array
+    joint: Float[Array, "*batch 2 2"]
+    outcome: Float[Array, "*batch 2 2"]
 
 
 def log_probabilities(
-    raw: jax.Array, link: Link, training: bool = False
+    raw: Float[Array, "*batch 6"], link: Link, training: bool = False
 ) -> LogProbabilities:
     """Applies a link in log space.
 
     Args:
-      raw: [..., 6].
+      raw: six numbers per row.
       link: 'anchored' or 'free'.
       training: stop the gradient of the experimental loss at the joint law, so that
         only observational data train it (app:training).
@@ -51,8 +52,8 @@ def log_probabilities(
     return LogProbabilities(joint=joint, outcome=outcome)
 
 
-def atoms_from_raw(raw: jax.Array, link: Link) -> pb.Atoms:
-    """Applies a link: raw [..., 6] to atoms [...]."""
+def atoms_from_raw(raw: Float[Array, "*batch 6"], link: Link) -> pb.Atoms:
+    """Applies a link: raw numbers [*batch, 6] to atoms [*batch]."""
     joint = jax.nn.softmax(raw[..., :4]).reshape(*raw.shape[:-1], 2, 2)
     arms = raw[..., 4:]
     mu = pb.anchor(joint, arms) if link == "anchored" else jax.nn.sigmoid(arms)

@@ -15,6 +15,10 @@ _HE = jax.nn.initializers.he_normal()
 _LECUN = jax.nn.initializers.lecun_normal()
 
 
+class Kernel(nnx.Param):
+    """A parameter that learns and decays; a plain `nnx.Param` only learns."""
+
+
 class Frozen(nnx.Variable):
     """A variable that is drawn once and never learns."""
 
@@ -36,7 +40,8 @@ class Mlp(nnx.Module):
         rngs: nnx.Rngs,
         activation: Activation = "relu",
         matmul_dtype: str = "float32",
-        variable: type[nnx.Variable] = nnx.Param,
+        kernel: type[nnx.Variable] = Kernel,
+        bias: type[nnx.Variable] = nnx.Param,
     ):
         """Draws the layers.
 
@@ -45,14 +50,16 @@ class Mlp(nnx.Module):
           rngs: source of the initial kernels.
           activation: between layers, not after the last.
           matmul_dtype: 'float32', or 'bfloat16' for the products alone.
-          variable: the kind of variable; `nnx.Param` learns.
+          kernel: the type of variable of the kernels: `Kernel` learns and decays,
+            `nnx.Param` learns, `Frozen` does neither.
+          bias: that of the biases.
         """
         last = len(sizes) - 2
         self.kernels = nnx.List([])
         for i, shape in enumerate(itertools.pairwise(sizes)):
             init = _LECUN if i == last else _HE
-            self.kernels.append(variable(init(rngs.params(), shape)))
-        self.biases = nnx.List([variable(jnp.zeros(size)) for size in sizes[1:]])
+            self.kernels.append(kernel(init(rngs.params(), shape)))
+        self.biases = nnx.List([bias(jnp.zeros(size)) for size in sizes[1:]])
         self.activation = activation
         self.matmul_dtype = matmul_dtype
 

@@ -1,8 +1,10 @@
 """Covariates on a common scale, with the training data's mean and deviation."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 
 from pns_models._data import Counts
 
@@ -13,16 +15,16 @@ class Standardizer(NamedTuple):
     """Shifts and scales covariates.
 
     Attributes:
-      mean: [d] of the training people.
-      deviation: [d] of the training people; 1 for a constant column.
-      constant: [d] whether a column does not vary. Such columns become 0.
+      mean: of the training units.
+      deviation: of the training units; 1 for a constant column.
+      constant: whether a column does not vary. Such columns become 0.
     """
 
-    mean: np.ndarray
-    deviation: np.ndarray
-    constant: np.ndarray
+    mean: Float[np.ndarray, " d"]
+    deviation: Float[np.ndarray, " d"]
+    constant: Bool[np.ndarray, " d"]
 
-    def __call__(self, z: Any) -> np.ndarray:
+    def __call__(self, z: ArrayLike) -> Float[np.ndarray, "n d"]:
         """Standardizes rows [n, d]; raises if they do not fit or are not finite."""
         z = np.asarray(z, np.float32)
         if z.ndim != 2 or z.shape[1] != len(self.mean):
@@ -45,11 +47,11 @@ class Standardizer(NamedTuple):
 
 
 def make_standardizer(counts: Counts) -> Standardizer:
-    """Computes mean and deviation over people, so merged rows count as often as they do."""
-    people = np.asarray(counts.observational).sum((1, 2)) + np.asarray(
+    """Computes mean and deviation over units, so a merged row counts as all of its own."""
+    units = np.asarray(counts.observational).sum((1, 2)) + np.asarray(
         counts.experimental
     ).sum((1, 2))
-    share = (people / people.sum()).astype(np.float64)
+    share = (units / units.sum()).astype(np.float64)
     z = np.asarray(counts.z)
     mean = _weighted_sum(share, z)
     deviation = np.sqrt(_weighted_sum(share, z, center=mean))
@@ -62,7 +64,11 @@ def make_standardizer(counts: Counts) -> Standardizer:
     )
 
 
-def _weighted_sum(share, z, center=None) -> np.ndarray:
+def _weighted_sum(
+    share: Float[np.ndarray, " n"],
+    z: Float[np.ndarray, "n d"],
+    center: Float[np.ndarray, " d"] | None = None,
+) -> Float[np.ndarray, " d"]:
     """Sums share * z, or share * (z - center)^2, in float64 by blocks of rows."""
     total = np.zeros(z.shape[1])
     for start in range(0, len(z), _BLOCK):

@@ -1,11 +1,9 @@
-"""The spread of draws against the sandwich standard error of a linear model.
+"""The deviation of draws against the sandwich standard error of a linear model.
 
 Features that are linear in z make the joint law a multinomial logit, whose estimator has
 a known sandwich covariance. Exponential weights are a bootstrap of it. An index of
 dimension d gives standard deviations with a relative noise of sqrt(1 / (2 d)).
 """
-
-import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +11,6 @@ import numpy as np
 import pns_models as pm
 import pytest
 from scipy import optimize
-
-
-def make_config(kind="anchored", backbone=None, **sizes):
-    """Makes a config of any kind; sizes that it does not have are left out."""
-    config_class = pm.NETWORKS[kind]
-    names = [field.name for field in dataclasses.fields(config_class)]
-    known = {name: size for name, size in sizes.items() if name in names}
-    return config_class(backbone or pm.Backbone(), **known)
-
 
 N = 6000
 POINTS = np.array([[a, b] for a in (-1, 0, 1) for b in (-1, 0, 1)], np.float32)
@@ -100,10 +89,10 @@ def rms(values) -> float:
 
 
 @pytest.mark.slow
-def test_a_hypermodel_with_exponential_noise_has_the_sandwich_spread(problem):
+def test_a_hypermodel_with_exponential_noise_has_the_sandwich_error(problem):
     counts, estimate, errors = problem
-    network = make_config("hypermodel", LINEAR, index_dim=40, prior_scale=0.0)
-    atoms, spread = fit_and_draw(
+    network = pm.HypermodelConfig(LINEAR, index_dim=40, prior_scale=0.0)
+    atoms, deviation = fit_and_draw(
         counts,
         network,
         data_noise="exponential",
@@ -113,26 +102,26 @@ def test_a_hypermodel_with_exponential_noise_has_the_sandwich_spread(problem):
     )
     assert np.abs(atoms.joint.reshape(9, 4) - estimate).max() < 0.5 * errors.max()
     noise = np.sqrt(1 / (2 * 40))  # 0.11; the points share it, so allow two of them
-    assert abs(rms(spread) / rms(errors) - 1) < 2 * noise
-    assert 0.5 < (spread / errors).min() and (spread / errors).max() < 1.5
+    assert abs(rms(deviation) / rms(errors) - 1) < 2 * noise
+    assert 0.5 < (deviation / errors).min() and (deviation / errors).max() < 1.5
 
 
 @pytest.mark.slow
 def test_a_hypermodel_without_noise_or_prior_collapses(problem):
     counts, _, errors = problem
-    network = make_config("hypermodel", LINEAR, index_dim=40, prior_scale=0.0)
-    _, spread = fit_and_draw(
+    network = pm.HypermodelConfig(LINEAR, index_dim=40, prior_scale=0.0)
+    _, deviation = fit_and_draw(
         counts, network, learning_rate=3e-3, max_steps=3000, num_indices=16
     )
-    assert rms(spread) < 0.25 * rms(errors)
+    assert rms(deviation) < 0.25 * rms(errors)
 
 
 @pytest.mark.slow
-def test_an_ensemble_with_exponential_weights_has_the_sandwich_spread(problem):
+def test_an_ensemble_with_exponential_weights_has_the_sandwich_error(problem):
     counts, estimate, errors = problem
-    network = make_config("ensemble", LINEAR, num_members=60)
-    atoms, spread = fit_and_draw(
+    network = pm.EnsembleConfig(LINEAR, num_members=60)
+    atoms, deviation = fit_and_draw(
         counts, network, data_noise="exponential", learning_rate=1e-2, max_steps=2000
     )
     assert np.abs(atoms.joint.reshape(9, 4) - estimate).max() < errors.max()
-    assert abs(rms(spread) / rms(errors) - 1) < 2 * np.sqrt(1 / (2 * 60))
+    assert abs(rms(deviation) / rms(errors) - 1) < 2 * np.sqrt(1 / (2 * 60))

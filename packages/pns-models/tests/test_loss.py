@@ -1,0 +1,90 @@
+"""The loss: the mean negative log-likelihood of each source, whoever shares a row."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_models as pm
+import pytest
+from flax import nnx
+from pns_models._data import flat_weights
+
+
+@pytest.mark.parametrize("kind", ["anchored", "s_learner", "ensemble"])
+def test_counts_and_rows_have_the_same_loss_and_gradient(small, kind):
+    tables = small.tables(600, 400)
+    network = small.network(kind, num_covariates=4)
+    structure, params = nnx.split(network, nnx.Param)
+    indices = network.training_indices(jax.random.key(1), 2)
+
+    def loss(params, z, weights):
+        raw = nnx.merge(structure, params).raw(z, indices)
+        totals = jnp.array([600.0, 400.0])
+        return pm.loss_by_index(raw, weights, totals, network.link, True).mean()
+
+    by_rows, merged = (
+        jax.value_and_grad(loss)(params, jnp.asarray(counts.z), flat_weights(counts))
+        for counts in (
+            pm.counts_from_tables(*tables, merge=False),
+            pm.counts_from_tables(*tables, merge=True),
+        )
+    )
+    np.testing.assert_allclose(by_rows[0], merged[0], rtol=1e-5)
+    chex.assert_trees_all_close(by_rows[1], merged[1], atol=2e-6)
+
+
+def test_the_loss_is_the_mean_negative_log_likelihood_of_each_source(small):
+    tables = small.tables(50, 30)
+    counts = pm.counts_from_tables(*tables, merge=True)
+    raw = jax.random.normal(jax.random.key(0), (1, len(counts.z), 6))
+    totals = jnp.array([50.0, 30.0])
+    loss = pm.loss_by_index(raw, flat_weights(counts), totals, "anchored")
+    atoms = pm.atoms_from_raw(raw[0], "anchored")
+    joint, mu = np.asarray(atoms.joint), np.asarray(atoms.mu)
+    expected = 0.0
+    for source, (z, x, y) in enumerate(tables):
+        for row in range(len(z)):
+            (where,) = np.flatnonzero(np.all(counts.z == z[row], axis=1))
+            if source == 0:
+                expected -= np.log(joint[where, x[row], y[row]]) / 50
+            else:
+                p = mu[where, x[row]]
+                expected -= np.log(p if y[row] else 1 - p) / 30
+    np.testing.assert_allclose(loss[0], expected, rtol=1e-5)
+
+
+def test_weights_may_differ_by_index():
+    rng = np.random.default_rng(0)
+    raw = jnp.asarray(rng.normal(size=(3, 7, 6)), jnp.float32)
+    weights = jnp.asarray(rng.random((3, 7, 8)), jnp.float32)
+    totals = jnp.array([4.0, 5.0])
+    together = pm.loss_by_index(raw, weights, totals, "anchored")
+    for i in range(3):
+        alone = pm.loss_by_index(raw[i : i + 1], weights[i], totals, "anchored")
+        np.testing.assert_allclose(together[i], alone[0], rtol=1e-5)
+
+
+def experimental_gradient(small, training: bool):
+    """Differentiates the loss of experimental units alone."""
+    structure, params = nnx.split(small.network(), nnx.Param)
+    weights = jnp.concatenate([jnp.zeros((40, 4)), jnp.ones((40, 4))], axis=1)
+    z = jax.random.normal(jax.random.key(1), (40, 3))
+
+    def loss(params):
+        raw = nnx.merge(structure, params).raw(z, jnp.zeros((1, 0)))
+        totals = jnp.array([1.0, 160.0])
+        return pm.loss_by_index(raw, weights, totals, "anchored", training).mean()
+
+    return jax.grad(loss)(params)
+
+
+def largest(tree) -> float:
+    return max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
+
+
+def test_the_experimental_loss_trains_the_body_but_not_the_joint_head(small):
+    gradient = experimental_gradient(small, training=True)
+    assert largest(gradient["joint_head"]) == 0
+    assert largest(gradient["delta_head"]) > 0
+    assert largest(gradient["body"]) > 0
+    assert largest(experimental_gradient(small, training=False)["joint_head"]) > 0

@@ -1,0 +1,122 @@
+"""The compiled step: one program for equal runs, and one step by hand."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_models as pm
+import pytest
+from flax import nnx
+from pns_models import _noise, _prepare, _step
+from pns_models._loop import next_chunk
+
+KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_networks_have_equal_graph_definitions(small, kind):
+    first, second = (nnx.graphdef(small.network(kind, key=key)) for key in (0, 1))
+    assert first == second and hash(first) == hash(second)
+    # Also after a round trip, as at the end of training, and as loading makes it.
+    merged = nnx.merge(*nnx.split(small.network(kind)))
+    abstract = nnx.eval_shape(lambda: small.network(kind))
+    for other in (nnx.graphdef(merged), nnx.graphdef(abstract)):
+        assert first == other and hash(first) == hash(other)
+    relu = small.network(kind, backbone=pm.Backbone(8, 1, "relu"))
+    assert nnx.graphdef(relu) != first
+
+
+def count_traces(monkeypatch, most):
+    """Wraps the step so that it counts its traces and may not have more than `most`."""
+    calls = []
+    original = _step.train_step
+
+    def train_step(*args):
+        calls.append(1)
+        return original(*args)
+
+    chex.clear_trace_counter()
+    limited = chex.assert_max_traces(train_step, n=most)
+    monkeypatch.setattr(_step, "train_step", limited)
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["anchored", "hypermodel", "epinet", "ensemble"])
+def test_two_fits_of_one_recipe_trace_the_step_once(small, kind, monkeypatch):
+    """Four chunks in each fit, data noise, and another key."""
+    calls = count_traces(monkeypatch, most=1)
+    # A setting that no other test has: nothing is compiled yet.
+    recipe = small.recipe(
+        kind,
+        max_steps=8,
+        eval_every=2,
+        num_indices=3,
+        data_noise="exponential",
+        learning_rate=0.011,
+    )
+    counts = pm.counts_from_tables(*small.tables(), merge=True)
+    fits = [pm.fit(jax.random.key(key), counts, recipe) for key in (0, 1)]
+    assert len(calls) == 1
+    assert not np.array_equal(fits[0].history.training, fits[1].history.training)
+
+
+def test_two_fits_by_minibatches_trace_the_step_once(small, monkeypatch):
+    calls = count_traces(monkeypatch, most=1)
+    recipe = small.recipe(
+        batch_size=64, merge=False, learning_rate=0.011, held_out_fraction=0.0
+    )
+    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    for key in (0, 1):
+        pm.fit(jax.random.key(key), counts, recipe)
+    assert len(calls) == 1
+
+
+def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_units(small):
+    """One step by hand: the batch stands for all rows, units keep their directions."""
+    counts = pm.counts_from_tables(*small.tables(300, 200), merge=False)
+    recipe = small.recipe(
+        "ensemble", batch_size=64, merge=False, data_noise="exponential"
+    )
+    keys = _prepare.RunKeys(*jax.random.split(jax.random.key(0), 5))
+    network = recipe.network.make(keys.network, 4)
+    run, state = _prepare.make_run(network, recipe.training, counts, counts, keys)
+    rows, members = run.batches(0, 1).rows[0], jnp.eye(3)
+    assert run.batches(0, 1).weights is None  # noise is each unit's own
+    directions = _noise.row_directions(network, keys.noise, rows)
+    weights = _noise.noisy_weights(
+        run.data.quantiles, run.data.which[rows], directions, members
+    )
+    raw = network.raw(run.data.z[rows], members)
+    totals = jnp.array([300.0, 200.0]) * 64 / 500
+    expected = pm.loss_by_index(raw, weights, totals, "anchored", True).mean()
+    after, losses = next_chunk(run, state, 0, 1)
+    np.testing.assert_allclose(losses[0], expected, rtol=1e-4)
+    assert int(after.step) == 1
+    chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
+
+
+def test_steps_of_several_members_are_one_mapped_step(small):
+    """A leading axis over states and weights is a `vmap` away."""
+    counts = pm.counts_from_tables(*small.tables(), merge=True)
+    recipe = small.recipe()
+    keys = _prepare.RunKeys(*jax.random.split(jax.random.key(0), 5))
+    runs = [
+        _prepare.make_run(
+            recipe.network.make(key, 4), recipe.training, counts, counts, keys
+        )
+        for key in jax.random.split(keys.network, 2)
+    ]
+    run, states = runs[0][0], [state for _, state in runs]
+    factors = jnp.array([[1.0, 2.0], [0.5, 0.0]])[:, :, None]  # of the first two rows
+    weights = jnp.stack([run.data.weights.at[:2].multiply(f) for f in factors])
+
+    def step(state, weights):
+        data = run.data._replace(weights=weights)
+        return _step.train_step(run.program, state, run.fixed, data, run.keys, None)
+
+    together = jax.vmap(step)(jax.tree.map(lambda *x: jnp.stack(x), *states), weights)
+    for member, (state, own) in enumerate(zip(states, weights, strict=True)):
+        alone = step(state, own)
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda x, m=member: x[m], together), alone, atol=1e-5
+        )
