@@ -1,32 +1,26 @@
-"""A fitted model: probabilities for new people, draws of them, and its files."""
+"""A fitted model: probabilities for new rows, and draws of them."""
 
 import functools
-import hashlib
-import importlib.metadata
-import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pns_bounds as pb
 from flax import nnx
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
-from pns_models._checkpoints import from_numbered_leaves, numbered_leaves
-from pns_models._errors import DamagedModelError, NoDrawsError
+from pns_models._errors import NoDrawsError
 from pns_models._links import atoms_from_raw
+from pns_models._model_files import read_model, write_model
 from pns_models._network import Network
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer
 
-_FORMAT = 1
-_ROWS = 8192  # people per compiled call
+_ROWS = 8192  # rows per compiled call
 
 
 class FittedModel:
@@ -47,7 +41,7 @@ class FittedModel:
 
     @property
     def num_covariates(self) -> int:
-        """How many covariates a person has."""
+        """How many covariates a row has."""
         return len(self.standardizer.mean)
 
     @property
@@ -55,8 +49,8 @@ class FittedModel:
         """Whether the model has draws."""
         return self.network.is_epistemic
 
-    def atoms(self, z: Any) -> pb.Atoms:
-        """Estimates the atoms of people z [n, d], as NumPy arrays [n].
+    def atoms(self, z: ArrayLike) -> pb.Atoms:
+        """Estimates the atoms of rows z [n, d], as NumPy arrays [n].
 
         For an epistemic network this is the link of the mean raw numbers.
         """
@@ -71,30 +65,23 @@ class FittedModel:
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def stream_draws(
-        self, key: jax.Array, z: Any, num_draws: int, draws_per_chunk: int = 16
+        self, key: PRNGKeyArray, z: ArrayLike, num_draws: int, draws_per_chunk: int = 16
     ) -> Iterator[pb.Atoms]:
         """Yields draws of the atoms a few at a time, in bounded memory.
 
         Args:
           key: decides the indices; the first draws do not depend on `num_draws`.
-          z: people [n, d].
+          z: rows [n, d].
           num_draws: how many in all.
           draws_per_chunk: how many at a time.
 
         Yields:
-          Atoms [at most draws_per_chunk, n]. Within a draw all people share an index.
+          Atoms [at most draws_per_chunk, n]. Within a draw all rows share an index.
+
+        Raises:
+          NoDrawsError: if the network has no index.
         """
-        if not self.is_epistemic:
-            raise NoDrawsError(
-                f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
-                "hypermodel, an epinet or an ensemble, or bootstrap it."
-            )
-        for name, value in (
-            ("num_draws", num_draws),
-            ("draws_per_chunk", draws_per_chunk),
-        ):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}.")
+        self._check_draws(num_draws, draws_per_chunk)
         indices = self.network.draw_indices(key, num_draws)
         codes = [
             (_encoded(self._structure, self._state, block), count)
@@ -117,11 +104,11 @@ class FittedModel:
             ]
             yield jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
-    def draws(self, key: jax.Array, z: Any, num_draws: int) -> pb.Atoms:
-        """Draws atoms of people z [n, d]: NumPy arrays [num_draws, n].
+    def draws(self, key: PRNGKeyArray, z: ArrayLike, num_draws: int) -> pb.Atoms:
+        """Draws atoms of rows z [n, d]: NumPy arrays [num_draws, n].
 
-        Each draw is one coherent law for everybody; their deviation over draws stands
-        for estimation error. The result takes 24 bytes per draw and person, and twice that
+        Each draw is one coherent law for all rows; their deviation over draws stands
+        for estimation error. The result takes 24 bytes per draw and row, and twice that
         while it is put together; `stream_draws` does not.
         """
         parts = list(self.stream_draws(key, z, num_draws))
@@ -133,30 +120,20 @@ class FittedModel:
         Args:
           folder: must not exist yet; it appears when complete.
         """
-        folder = Path(folder).absolute()
-        if folder.exists():
-            raise ValueError(f"{folder} exists already; name a new folder.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            with ocp.StandardCheckpointer() as checkpointer:
-                checkpointer.save(aside / "arrays", numbered_leaves(self._state))
-            card = {
-                "format": _FORMAT,
-                "version": importlib.metadata.version("pns-models"),
-                "files": _digests(aside / "arrays"),
-                "recipe": self.recipe.to_json(),
-                "standardizer": {
-                    name: value.tolist()
-                    for name, value in self.standardizer._asdict().items()
-                },
-            }
-            (aside / "model.json").write_text(json.dumps(card, indent=1) + "\n")
-            aside.chmod(0o755)
-            aside.rename(folder)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
+        write_model(folder, self.network, self.recipe, self.standardizer)
+
+    def _check_draws(self, num_draws: int, draws_per_chunk: int) -> None:
+        if not self.is_epistemic:
+            raise NoDrawsError(
+                f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
+                "hypermodel, an epinet or an ensemble, or bootstrap it."
+            )
+        for name, value in (
+            ("num_draws", num_draws),
+            ("draws_per_chunk", draws_per_chunk),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}.")
 
 
 def load(folder: str | os.PathLike) -> FittedModel:
@@ -169,63 +146,13 @@ def load(folder: str | os.PathLike) -> FittedModel:
       DamagedModelError: if the folder holds no model, an incomplete one, or one of a
         format that this version cannot read.
     """
-    folder = Path(folder).absolute()
-    try:
-        card = json.loads((folder / "model.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise DamagedModelError(
-            f"{folder} holds no model: model.json: {error}."
-        ) from error
-    if not isinstance(card, dict) or card.get("format") != _FORMAT:
-        found = card.get("format") if isinstance(card, dict) else None
-        raise DamagedModelError(
-            f"{folder} is in format {found}, and this version of pns-models reads "
-            f"format {_FORMAT}; load it with the version that wrote it "
-            f"({card.get('version') if isinstance(card, dict) else 'unknown'})."
-        )
-    try:
-        recipe = Recipe.from_json(card["recipe"])
-        stored = card["standardizer"]
-        standardizer = Standardizer(
-            mean=np.array(stored["mean"], np.float32),
-            deviation=np.array(stored["deviation"], np.float32),
-            constant=np.array(stored["constant"], bool),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedModelError(
-            f"{folder}: model.json does not fit: {error}."
-        ) from error
-    if _digests(folder / "arrays") != card.get("files"):
-        raise DamagedModelError(
-            f"{folder}: its arrays cannot be read: files are missing, cut short or "
-            "changed; copy the whole folder again."
-        )
-    network = recipe.network.make(jax.random.key(0), len(standardizer.mean))
-    structure, state = nnx.split(network)
-    try:
-        with ocp.StandardCheckpointer() as checkpointer:
-            arrays = checkpointer.restore(folder / "arrays")
-        state = from_numbered_leaves(arrays, state)
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedModelError(
-            f"{folder}: its arrays cannot be read: {error}"
-        ) from error
-    return FittedModel(nnx.merge(structure, state), recipe, standardizer)
+    return FittedModel(*read_model(folder))
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """Hashes every file below a folder, so that damage is found before it is read."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(
-            path.read_bytes()
-        ).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def _blocks(z: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Cuts people into blocks of few shapes; the last is filled up with zeros."""
+def _blocks(
+    z: Float[np.ndarray, "n d"],
+) -> Iterator[tuple[Float[np.ndarray, "size d"], int]]:
+    """Cuts rows into blocks of few shapes; the last is filled up with zeros."""
     size = min(_ROWS, max(256, -(-len(z) // 256) * 256))
     for start in range(0, max(len(z), 1), size):
         block = z[start : start + size]
@@ -235,17 +162,24 @@ def _blocks(z: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _central_atoms(structure, state, z, indices):
+def _central_atoms(
+    structure: nnx.GraphDef,
+    state: Any,
+    z: Float[Array, "n d"],
+    indices: Float[Array, "s i"],
+) -> pb.Atoms:
     network = nnx.merge(structure, state)
     return atoms_from_raw(network.raw(z, indices).mean(axis=0), network.link)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _encoded(structure, state, z):
+def _encoded(structure: nnx.GraphDef, state: Any, z: Float[Array, "n d"]) -> Any:
     return nnx.merge(structure, state).encode(z)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _drawn_atoms(structure, state, code, indices):
+def _drawn_atoms(
+    structure: nnx.GraphDef, state: Any, code: Any, indices: Float[Array, "s i"]
+) -> pb.Atoms:
     network = nnx.merge(structure, state)
     return atoms_from_raw(network.decode(code, indices), network.link)

@@ -1,0 +1,54 @@
+"""Trees of arrays on disk: kept by name with orbax, restored through an abstract target.
+
+The target says which names, shapes and types are expected, so that arrays of another
+network cannot take their places.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+
+def abstract_target(tree: Any) -> Any:
+    """Replaces arrays, or their shapes, by shapes on this machine's first device."""
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        tree,
+    )
+
+
+def save_arrays(folder: Path, tree: Any) -> None:
+    """Writes a tree of arrays, such as the state of a network, into a new folder."""
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, tree)
+
+
+def load_arrays(folder: Path, like: Any) -> Any:
+    """Reads a tree that `save_arrays` wrote.
+
+    Args:
+      folder: the arrays.
+      like: a tree of arrays or of shapes, as `nnx.eval_shape` gives.
+
+    Raises:
+      ValueError: if names or shapes differ; other errors of orbax if files are damaged.
+    """
+    target = abstract_target(like)
+    with ocp.StandardCheckpointer() as checkpointer:
+        stored = _shapes(checkpointer.metadata(folder).item_metadata.tree)
+        if stored != _shapes(target):
+            differ = sorted(set(stored.items()) ^ set(_shapes(target).items()))
+            raise ValueError(f"the names or shapes of arrays differ: {differ}.")
+        return checkpointer.restore(folder, target)
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    """Lists the shapes of a tree's arrays by name."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape)
+        for path, leaf in leaves
+    }
