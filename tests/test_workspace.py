@@ -88,6 +88,20 @@ def test_the_workspace_is_as_drawn():
     assert complaints(ROOT) == []
 
 
+def test_experiments_declare_what_they_import_and_no_package_imports_them():
+    project = tomllib.loads((ROOT / "experiments" / "pyproject.toml").read_text())
+    declared = requirement_names(project["project"]["dependencies"])
+    for_tests = declared | requirement_names(
+        project["project"]["optional-dependencies"]["test"]
+    )
+    for folder, allowed in (("src", declared), ("tests", for_tests)):
+        for module in imported_modules(ROOT / "experiments" / folder):
+            names = distribution_names(module) - {"pns-experiments"}
+            assert not names or names & allowed, f"experiments/{folder}: {module}"
+    for package in (ROOT / "packages").iterdir():
+        assert "pns_experiments" not in imported_modules(package), package.name
+
+
 def test_every_package_is_complete():
     for project in (ROOT / "packages").glob("*/pyproject.toml"):
         package = project.parent
