@@ -15,6 +15,8 @@ from pns_experiments.options import refuse_arguments
 _PART = flags.DEFINE_enum("part", "fit", ["fit", "draws", "epoch"], "What to time.")
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Fits of each kind (part fit).")
 _DRAWS = flags.DEFINE_integer("draws", 8000, "Draws (part draws).")
+_POINTS = flags.DEFINE_integer("points", 3000, "Units (part draws).")
+_PRODUCT = flags.DEFINE_integer("product", 2048, "Side of the product (part draws).")
 _ROWS = flags.DEFINE_integer("rows", 2_400_000, "Observational rows (part epoch).")
 
 
@@ -23,7 +25,9 @@ def main(argv: Sequence[str]) -> None:
     refuse_arguments(argv)
     {
         "fit": lambda: model_speed.time_fits(_SEEDS.value),
-        "draws": lambda: model_speed.time_draws(_DRAWS.value),
+        "draws": lambda: model_speed.time_draws(
+            _DRAWS.value, _POINTS.value, _PRODUCT.value
+        ),
         "epoch": lambda: model_speed.time_epoch(_ROWS.value),
     }[_PART.value]()
 

@@ -8,7 +8,7 @@ from pns_experiments.methods import METHODS
 from pns_experiments.recipes import resize
 from pns_experiments.replicates import draw_replicate
 
-PAPER = ("paper_bootstrap_full", "paper_bootstrap_last_layer", "paper_epinet_low_dim")
+PAPER = ("paper_bootstrap_last_layer", "paper_epinet_low_dim")
 
 
 @pytest.fixture(scope="module")

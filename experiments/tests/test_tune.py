@@ -24,20 +24,39 @@ def paths(tmp_path_factory):
     return [str(folder / "a.parquet"), str(folder / "b.parquet")]
 
 
-@pytest.mark.slow
-def test_the_best_by_joint_likelihood_comes_first(paths, tmp_path):
+def test_every_change_is_judged_and_the_best_comes_first(paths, tmp_path, monkeypatch):
+    def judge(key, counts, recipe):
+        del key
+        assert len(counts.z) == 4
+        return {"joint_log_likelihood": -abs(recipe.network.prior_scale - 0.3)}
+
+    monkeypatch.setattr(tune, "judge", judge)
     counts, digest = tune.read_counts(paths, "x", "y")
-    text = tune.run_search(tune.PRESETS["smoke"], counts, digest, Options(tmp_path))
+    search = tune.PRESETS["epinet"]
+    text = tune.run_search(search, counts, digest, Options(tmp_path))
     rows = read_results(tmp_path / "results.jsonl")
-    assert [row["task"]["prior_scale"] for row in rows] == [0.1, 0.3]
-    assert all(np.isfinite(row["held_out_loss"]) for row in rows)
-    table = pd.read_csv(tmp_path / "table.csv")
-    best = table.sort_values("joint_log_likelihood_mean")["prior_scale"].iloc[-1]
-    assert f"| {best} |" in text.splitlines()[2]
+    assert len(rows) == 2 * 2 * 4  # splits, rates, scales
+    assert [line.split(" | ")[2] for line in text.splitlines()[2:4]] == ["0.3", "0.3"]
     # The same folder with other tables is refused.
     counts, digest = tune.read_counts(paths[::-1], "x", "y")
     with pytest.raises(app.UsageError, match="results of another config"):
-        tune.run_search(tune.PRESETS["smoke"], counts, digest, Options(tmp_path))
+        tune.run_search(search, counts, digest, Options(tmp_path))
+
+
+def test_a_network_without_a_prior_is_searched_without_its_scale(
+    paths, tmp_path, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(
+        tune,
+        "judge",
+        lambda key, counts, recipe: seen.append(recipe) or {"held_out_loss": 1.0},
+    )
+    counts, digest = tune.read_counts(paths, "x", "y")
+    options = Options(tmp_path, replicate_end=1)
+    tune.run_search(tune.PRESETS["anchored"], counts, digest, options)
+    assert len(set(seen)) == 9
+    assert {recipe.network.kind for recipe in seen} == {"anchored"}
 
 
 def test_tables_that_cannot_be_used_are_refused(paths, tmp_path):

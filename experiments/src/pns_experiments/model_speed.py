@@ -125,7 +125,7 @@ def _compare(path: _Path, default: _Path) -> str:
     )
 
 
-def matmul_rate(size: int = 2048) -> float:
+def matmul_rate(size: int) -> float:
     """Measures flops per second of a large float32 product; the best of ten."""
     product = jax.jit(jnp.matmul)
     a = jnp.ones((size, size))
@@ -138,16 +138,16 @@ def matmul_rate(size: int = 2048) -> float:
     return 2 * size**3 / best
 
 
-def time_draws(num_draws: int) -> None:
+def time_draws(num_draws: int, num_points: int, product_size: int) -> None:
     """Prints the flop rate of draws of the paper's hypermodel."""
     recipe = pm.PRESETS["paper_low_dim"]
     network = recipe.network.make(jax.random.key(0), 15)
     scale = pm.Standardizer(np.zeros(15), np.ones(15), np.zeros(15, bool))
     fitted = pm.FittedModel(network, recipe, scale)
-    z = pns_dgp.li_model_1().sample_population(jax.random.key(1), 3000).z
+    z = pns_dgp.li_model_1().sample_population(jax.random.key(1), num_points).z
     next(iter(fitted.stream_draws(jax.random.key(2), z, 64)))  # compiles
     before = peak_memory()
-    plain = matmul_rate()
+    plain = matmul_rate(product_size)
     start = time.perf_counter()
     count = 0
     for atoms in fitted.stream_draws(jax.random.key(2), z, num_draws):

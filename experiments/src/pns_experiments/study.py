@@ -109,7 +109,7 @@ PRESETS: dict[str, Study] = {
         size="smoke",
     ),
     "smoke_sensitivity": Study(
-        _LI_1, ((1000, 500), (1000, 1000)), 60, ("anchored",), 1, "sensitivity", "smoke"
+        _LI_1, ((1000, 500),), 60, ("anchored",), 1, "sensitivity", "smoke"
     ),
 }
 
