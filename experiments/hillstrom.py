@@ -12,6 +12,7 @@ from absl import app, flags
 _CSV = flags.DEFINE_string("csv", None, "The public file.", required=True)
 _OUT = flags.DEFINE_string("out", None, "A new folder.", required=True)
 _SEED = flags.DEFINE_integer("seed", 0, "Names the split.")
+_METHOD = flags.DEFINE_string("method", "epinet", "As for pns-estimate.")
 
 
 def propensity(hidden: pd.DataFrame) -> np.ndarray:
@@ -30,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
     split = pns_dgp.confounded_split(
         trial[columns], "email", "visit", "recency", propensity, _SEED.value
     )
-    estimator = pe.PnsEstimator().fit(
+    estimator = pe.PnsEstimator(_METHOD.value).fit(
         split.observational, split.experimental, treatment="email", outcome="visit"
     )
     out = Path(_OUT.value)

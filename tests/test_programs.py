@@ -93,3 +93,29 @@ def test_demo_prints_the_coverage_it_reached(run_program, tmp_path):
 )
 def test_speeds(run_program, program, options, printed):
     assert printed in run_program(program, *options)
+
+
+@pytest.mark.slow
+def test_hillstrom(run_program, tmp_path):
+    rng = np.random.default_rng(0)
+    n = 1500
+    table = pd.DataFrame(
+        {
+            "recency": rng.integers(1, 13, n),
+            "history": rng.gamma(2, 100, n).round(2),
+            "mens": rng.integers(0, 2, n),
+            "womens": rng.integers(0, 2, n),
+            "zip_code": rng.choice(["Urban", "Rural"], n),
+            "newbie": rng.integers(0, 2, n),
+            "channel": rng.choice(["Web", "Phone"], n),
+            "segment": rng.choice(["Mens E-Mail", "No E-Mail", "Womens E-Mail"], n),
+            "visit": rng.integers(0, 2, n),
+        }
+    )
+    table.to_csv(tmp_path / "trial.csv", index=False)
+    options = (f"--csv={tmp_path / 'trial.csv'}", "--method=plug_in")
+    out = tmp_path / "out"
+    printed = run_program("hillstrom", *options, f"--out={out}")
+    assert "compatibility: p = " in printed and "average harm: " in printed
+    assert (out / "report.html").stat().st_size > 5000 and (out / "model").is_dir()
+    assert pd.read_csv(out / "intervals.csv")["lower"].between(0, 1).all()
