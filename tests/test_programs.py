@@ -4,11 +4,19 @@ What the programs compute is tested in experiments/tests; here flags reach it, a
 results reach files.
 """
 
+import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+from absl import app
+from pns_experiments import study
+from pns_experiments.options import Options
+
+# Other than those of the preset.
+MODEL, METHODS = "li:903", ("anchored", "t_learner", "epinet")
 
 
 def read_rows(folder, shard="results"):
@@ -16,23 +24,72 @@ def read_rows(folder, shard="results"):
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.fixture(scope="module")
+def benchmark(run_program, tmp_path_factory):
+    """Folder and output of one run of the benchmark."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    chosen = (f"--models={MODEL}", f"--methods={','.join(METHODS)}")
+    options = ("--preset=smoke", *chosen, f"--out={folder}")
+    return folder, run_program("benchmark", *options)
+
+
 @pytest.mark.slow
-def test_benchmark_and_summarize(run_program, tmp_path):
-    out = f"--out={tmp_path}"
-    options = ("--preset=smoke_sensitivity", "--models=li:7", "--methods=anchored")
-    printed = run_program("benchmark", *options, "--shard=one", out)
-    (row,) = read_rows(tmp_path, "one")
-    assert row["task"]["model"] == "li:7" and row["task"]["method"] == "anchored"
-    assert row["valid"] == 1 and 0 < row["width"] < 1
-    assert (tmp_path / "table.md").read_text() in printed
-    (start,) = json.loads((tmp_path / "one.runs.json").read_text())
-    assert start["command"].startswith("benchmark.py --preset=smoke_sensitivity")
-    # A second machine's shard has another replicate.
+def test_benchmark_scores_methods_against_the_same_truth(benchmark):
+    rows = read_rows(benchmark[0])
+    by_method = {row["task"]["method"]: row for row in rows}
+    assert tuple(by_method) == METHODS and len(rows) == 3
+    assert {row["task"]["model"] for row in rows} == {MODEL}
+    assert by_method["anchored"]["valid"] == by_method["epinet"]["valid"] == 1
+    assert by_method["t_learner"]["valid"] < 1
+    for name in ("point_coverage", "set_coverage"):
+        assert by_method["anchored"][name] < by_method["epinet"][name]
+    widths = [row["oracle_width"] for row in rows]
+    assert len(set(widths)) == 1 and 0.1 < widths[0] < 0.3  # the same test points
+
+
+@pytest.mark.slow
+def test_benchmark_says_what_computed_its_results(benchmark):
+    folder, printed = benchmark
+    config = json.loads((folder / "config.json").read_text())
+    assert config["size"] == "smoke" and config["study"] == "benchmark"
+    recipe = config["recipes"]["epinet"]
+    assert recipe["network"]["kind"] == "epinet"
+    assert recipe["training"]["max_steps"] == 40  # as it was run
+    (start,) = json.loads((folder / "results.runs.json").read_text())
+    assert start["command"].startswith("benchmark.py --preset=smoke")
+    assert "pns-infer" in start["versions"] and start["commit"]
+    assert start["device"].startswith("cpu")
+    assert (folder / "table.md").read_text() in printed
+    table = pd.read_csv(folder / "table.csv")
+    widths = [row["width"] for row in read_rows(folder)]
+    np.testing.assert_allclose(table["width_mean"], widths)
+
+
+@pytest.mark.slow
+def test_a_second_run_finds_everything_done_and_another_seed_is_refused(benchmark):
+    folder, printed = benchmark
+    before = {path.name: path.read_text() for path in folder.glob("results.*")}
+    smoke = dataclasses.replace(
+        study.PRESETS["smoke"], models=(MODEL,), methods=METHODS
+    )
+    assert study.run_study(smoke, Options(folder)) in printed
+    assert before == {path.name: path.read_text() for path in folder.glob("results.*")}
+    with pytest.raises(app.UsageError, match="results of another config"):
+        study.run_study(smoke, Options(folder, seed=1))
+
+
+@pytest.mark.slow
+def test_summarize_merges_the_shards_of_several_machines(
+    benchmark, run_program, tmp_path
+):
+    copy = shutil.copytree(benchmark[0], tmp_path / "copy")
+    row = read_rows(copy)[0]
     row["task"]["replicate"] = 1
-    (tmp_path / "two.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "sensitivity.svg").unlink()
-    assert "| `anchored` | 2 |" in run_program("summarize", out)
-    assert (tmp_path / "sensitivity.svg").stat().st_size > 5000
+    (copy / "second.jsonl").write_text(json.dumps(row) + "\n")
+    (copy / "table.csv").unlink()
+    printed = run_program("summarize", f"--out={copy}")
+    assert "| `anchored` | 2 |" in printed and "| `epinet` | 1 |" in printed
+    assert list(pd.read_csv(copy / "table.csv")["replicates"]) == [2, 1, 1]
 
 
 @pytest.mark.slow

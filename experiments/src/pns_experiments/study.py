@@ -108,9 +108,6 @@ PRESETS: dict[str, Study] = {
         1,
         size="smoke",
     ),
-    "smoke_sensitivity": Study(
-        _LI_1, ((1000, 500),), 60, ("anchored",), 1, "sensitivity", "smoke"
-    ),
 }
 
 
