@@ -19,9 +19,9 @@ from pns_experiments.options import Options
 MODEL, METHODS = "li:903", ("anchored", "t_learner", "epinet")
 
 
-def read_rows(folder, shard="results"):
-    text = (folder / f"{shard}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+def read_rows(folder):
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_bias(run_program, tmp_path):
 def test_compute_measures_in_a_process_of_its_own(run_program, tmp_path):
     run_program("compute", "--preset=smoke", f"--out={tmp_path}")
     (row,) = read_rows(tmp_path)
-    assert row["points_1_s"] > 0 and row["solves_s"] > 0
+    assert row["points_2_s"] > 0 and row["solves_s"] > 0
     assert row["reference_s_per_point"] > 0 and 0.1 < row["peak_memory_gb"] < 8
     assert "| reference s per point |" in (tmp_path / "table.md").read_text()
 
@@ -120,10 +120,10 @@ def test_tune(run_program, tmp_path):
         for name in ("observational", "experimental")
     ]
     run_program("tune", *given, "--preset=smoke", f"--out={tmp_path / 'out'}")
-    rows = read_rows(tmp_path / "out")
-    assert [row["task"]["prior_scale"] for row in rows] == [0.1, 0.3]
+    (row,) = read_rows(tmp_path / "out")
+    assert row["task"]["prior_scale"] == 0.3
     for name in ("held_out_loss", "ece_mu", "joint_log_likelihood", "draw_scale"):
-        assert all(np.isfinite(row[name]) for row in rows)
+        assert np.isfinite(row[name])
 
 
 @pytest.mark.slow

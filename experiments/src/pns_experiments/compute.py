@@ -151,7 +151,7 @@ PRESETS = {
     "smoke": Study(
         {"bootstrap_last_layer": (1000,)},
         dict.fromkeys(_DRAWS, 50),
-        (1, 50),
+        (2,),
         steps=20,
         reference=1,
         size="smoke",

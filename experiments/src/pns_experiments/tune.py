@@ -48,7 +48,7 @@ PRESETS = {
     ),
     "anchored": Search(pm.PRESETS["default"], (3e-3, 1e-2, 3e-2), (0.3, 1.0, 3.0)),
     "smoke": Search(
-        resize(pm.PRESETS["default_epinet"], "smoke"), (1e-2,), (1.0,), (0.1, 0.3), 1
+        resize(pm.PRESETS["default_epinet"], "smoke"), (1e-2,), (1.0,), (0.3,), 1
     ),
 }
 
