@@ -1,10 +1,12 @@
 """WORKSPACE.md against the tree: arrows, declared dependencies, versions."""
 
 import ast
+import functools
 import importlib.metadata
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -44,11 +46,17 @@ def imported_modules(folder: Path) -> set[str]:
     return names - set(sys.stdlib_module_names) - beside
 
 
+@functools.cache
+def providers() -> Mapping[str, list[str]]:
+    """Maps modules to the distributions that provide them; slow, so asked once."""
+    return importlib.metadata.packages_distributions()
+
+
 def distribution_names(module: str) -> set[str]:
     """Names the distributions that provide a module (jax: jax; absl: absl-py)."""
     if module.startswith("pns_"):
         return {module.replace("_", "-")}
-    known = importlib.metadata.packages_distributions().get(module, [module])
+    known = providers().get(module, [module])
     return {str(canonicalize_name(name)) for name in known}
 
 

@@ -4,15 +4,17 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pns_bounds as pb
 from absl import app, flags, logging
 
+from pns_estimate._columns import Missing, Unseen
 from pns_estimate._errors import UserError
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._files import complete_file, read_table, write_json
+from pns_estimate._prediction import Target
 from pns_estimate._report import write_report
 from pns_estimate.methods import METHODS
 
@@ -133,12 +135,13 @@ def _estimate() -> tuple[PnsEstimator, Any]:
         _METHOD.value,
         num_draws=_DRAWS.value,
         seed=_SEED.value,
-        missing=_MISSING.value,
-        unseen=_UNSEEN.value,
+        missing=cast(Missing, _MISSING.value),  # the flag allows no other values
+        unseen=cast(Unseen, _UNSEEN.value),
     )
     _say(
         f"fitting: {_METHOD.value}, {len(observational):,} + {len(experimental):,} rows"
     )
+    assert _TREATMENT.value and _OUTCOME.value  # _check_flags
     estimator.fit(
         observational,
         experimental,
@@ -163,7 +166,9 @@ def _main(arguments: Sequence[str]) -> None:
         estimator, people = _estimate()
         _say(f"intervals for {len(people):,} people")
         prediction = estimator.predict(people)
-        table = prediction.intervals(_ALPHA.value, _TARGET.value, _ESTIMAND.value)
+        table = prediction.intervals(
+            _ALPHA.value, cast(Target, _TARGET.value), _ESTIMAND.value
+        )
         with complete_file(out / "intervals.parquet") as aside:
             table.to_parquet(aside)
         with complete_file(out / "intervals.csv") as aside:

@@ -4,7 +4,7 @@ import html
 import io
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -33,9 +33,9 @@ def text(value: Any) -> str:
     return html.escape(str(value), quote=True)
 
 
-def percent_range(low: float, high: float) -> str:
+def percent_range(low: SupportsFloat, high: SupportsFloat) -> str:
     """Writes two shares as percentages."""
-    return f"{100 * low:.1f}% to {100 * high:.1f}%"
+    return f"{100 * float(low):.1f}% to {100 * float(high):.1f}%"
 
 
 def percent(value: float | None) -> str:

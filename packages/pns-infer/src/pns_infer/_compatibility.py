@@ -112,7 +112,7 @@ def _simulate(
 ) -> Float[np.ndarray, " num_draws"]:
     """Draws the greatest standardized deviation over the kept slacks."""
     greatest = np.full(num_draws, -np.inf)
-    # Cholesky with a whisper of ridge: two slacks of an arm can be exact opposites.
+    # Cholesky with a tiny ridge: two slacks of an arm can be exact opposites.
     correlation = covariance / (error[:, :, None] * error[:, None, :])
     root = np.linalg.cholesky(correlation + 1e-10 * np.eye(4))
     for block in range(-(-len(root) // _STRATA)):
