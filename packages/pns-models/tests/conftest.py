@@ -4,6 +4,7 @@ Equal recipes and shapes are compiled once in a session, so tests that train sha
 where they can.
 """
 
+import contextlib
 import dataclasses
 import types
 
@@ -24,9 +25,9 @@ def make_config(kind="anchored", backbone=TINY, **sizes):
     return config_class(backbone, **known)
 
 
-def make_network(kind="anchored", key=0, num_covariates=3, **sizes):
-    """Draws a small network of any kind."""
-    return make_config(kind, **sizes).make(jax.random.key(key), num_covariates)
+def make_network(kind="anchored", key=0, **sizes):
+    """Draws a small network of any kind for three covariates."""
+    return make_config(kind, **sizes).make(jax.random.key(key), 3)
 
 
 def make_recipe(kind="anchored", **training):
@@ -45,11 +46,11 @@ def make_model(kind="anchored", key=0):
 
 
 def make_tables(n=300, m=200, seed=0):
-    """Draws four binary covariates; X and Y depend on them and on something hidden."""
+    """Draws three binary covariates; X and Y depend on them and on something hidden."""
     rng = np.random.default_rng(seed)
     tables = []
     for size, randomized in ((n, False), (m, True)):
-        z = rng.integers(0, 2, (size, 4)).astype(np.float32)
+        z = rng.integers(0, 2, (size, 3)).astype(np.float32)
         hidden = rng.integers(0, 2, size)
         lean = 0.25 + 0.2 * z[:, 0] + 0.3 * hidden
         x = (rng.random(size) < (0.5 if randomized else lean)).astype(int)
@@ -58,10 +59,43 @@ def make_tables(n=300, m=200, seed=0):
     return tables
 
 
-def make_covariates(n=700, seed=1):
+def make_covariates(n=300, seed=1):
     """Draws three columns of different scales, the last of them constant."""
     rng = np.random.default_rng(seed)
     return rng.normal([0.0, 50.0, 1.0], [1.0, 9.0, 0.0], size=(n, 3))
+
+
+def make_fit(kind="anchored", key=5):
+    """Fits a small network on three covariates, of which the last is constant.
+
+    The covariates take four values, so two keys give data of the same shapes.
+    """
+    rng = np.random.default_rng(0)
+    tables = []
+    for n in (400, 300):
+        z = np.stack([np.arange(n) % 2, 50.0 + np.arange(n) % 4, np.ones(n)], axis=1)
+        tables.append((z, rng.integers(0, 2, n), rng.integers(0, 2, n)))
+    counts = pm.counts_from_tables(*tables, merge=True)
+    recipe = make_recipe(
+        kind, max_steps=10, eval_every=5, num_indices=3, data_noise="exponential"
+    )
+    return pm.fit(jax.random.key(key), counts, recipe)
+
+
+@contextlib.contextmanager
+def few_optimizations():
+    """Compiles quickly; numbers are those of other roundings."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """Is for tests of bookkeeping; tests of numbers compile as users do."""
+    with few_optimizations():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +106,7 @@ def small():
         network=make_network,
         recipe=make_recipe,
         model=make_model,
+        fit=make_fit,
         tables=make_tables,
         covariates=make_covariates,
     )
@@ -79,16 +114,6 @@ def small():
 
 @pytest.fixture(scope="session")
 def fits():
-    """One small fit of each kind, on three covariates of which the last is constant."""
-    rng = np.random.default_rng(0)
-    tables = [
-        (make_covariates(n, seed=n), rng.integers(0, 2, n), rng.integers(0, 2, n))
-        for n in (400, 300)
-    ]
-    counts = pm.counts_from_tables(*tables)
-    return {
-        kind: pm.fit(
-            jax.random.key(5), counts, make_recipe(kind, max_steps=10, eval_every=5)
-        )
-        for kind in pm.NETWORKS
-    }
+    """One small fit of each kind."""
+    with few_optimizations():
+        return {kind: make_fit(kind) for kind in pm.NETWORKS}

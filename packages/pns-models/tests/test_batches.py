@@ -7,6 +7,8 @@ import pytest
 from pns_models import _prepare
 from pns_models._batches import Batches
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def make_rows(num_rows=500, num_cells=16, seed=0):
     """Returns units of a few covariate vectors, and a weight of 1 for each."""
@@ -55,10 +57,9 @@ def test_batches_that_merging_would_not_halve_stay_rows():
         assert batches(0, 1).weights is None
 
 
-@pytest.mark.parametrize("kind", ["anchored", "hypermodel"])
-def test_merging_leaves_training_what_it_was(small, kind, monkeypatch):
+def test_merging_leaves_training_what_it_was(small, monkeypatch):
     counts = pm.counts_from_tables(*small.tables(900, 700), merge=False)
-    recipe = small.recipe(kind, batch_size=512, max_steps=12, eval_every=6, merge=False)
+    recipe = small.recipe(batch_size=512, max_steps=12, eval_every=6, merge=False)
     merged = pm.fit(jax.random.key(0), counts, recipe)
     seen = []
 

@@ -15,10 +15,10 @@ KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble
 def test_a_row_has_the_same_atoms_alone_and_among_others(fits, small, kind):
     model, z = fits[kind].model, small.covariates()
     together = model.atoms(z)
-    chex.assert_shape(together, [(700, 2, 2), (700, 2)])
+    chex.assert_shape(together, [(300, 2, 2), (300, 2)])
     alone = model.atoms(z[123:124])
     np.testing.assert_allclose(alone.mu[0], together.mu[123], rtol=1e-5)
-    order = np.random.default_rng(2).permutation(700)
+    order = np.random.default_rng(2).permutation(300)
     shuffled = model.atoms(z[order])
     np.testing.assert_allclose(shuffled.joint, together.joint[order], rtol=1e-5)
     assert model.atoms(np.zeros((0, 3))).mu.shape == (0, 2)
@@ -26,7 +26,7 @@ def test_a_row_has_the_same_atoms_alone_and_among_others(fits, small, kind):
 
 @pytest.mark.parametrize("kind", ["hypermodel", "epinet", "ensemble"])
 def test_draws_are_coherent_valid_and_do_not_depend_on_their_number(fits, small, kind):
-    model, z = fits[kind].model, small.covariates(300)
+    model, z = fits[kind].model, small.covariates()
     key = jax.random.key(3)
     draws = model.draws(key, z, 37)
     chex.assert_shape(draws, [(37, 300, 2, 2), (37, 300, 2)])

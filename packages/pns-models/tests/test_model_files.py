@@ -9,7 +9,9 @@ import orbax.checkpoint as ocp
 import pns_models as pm
 import pytest
 from flax import nnx
-from pns_models import _arrays
+from pns_models import _arrays, _model
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble"]
 
@@ -25,6 +27,15 @@ def test_a_saved_model_predicts_bit_for_bit_the_same(fits, small, kind, tmp_path
         pair = [m.draws(jax.random.key(1), z, 20) for m in (loaded, model)]
         chex.assert_trees_all_equal(*pair)
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["model"]
+
+
+def test_a_loaded_model_compiles_nothing(fits, small, tmp_path):
+    model, z = fits["anchored"].model, small.covariates(50)
+    model.atoms(z)
+    model.save(tmp_path / "model")
+    compiled = _model._central_atoms._cache_size()
+    pm.load(tmp_path / "model").atoms(z)
+    assert _model._central_atoms._cache_size() == compiled
 
 
 def test_arrays_are_stored_by_name(small, tmp_path):

@@ -8,6 +8,8 @@ import pytest
 from flax import nnx
 from pns_models._optimizer import Optimizer, decays, make_optimizer
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble"]
 
 

@@ -26,10 +26,10 @@ def test_deviations_over_rows_and_over_indices_are_told_apart():
 
 
 @pytest.mark.parametrize("kind", ["hypermodel", "epinet"])
-def test_the_prior_varies_over_rows_and_over_indices(kind):
+def test_the_prior_varies_over_rows_and_over_indices(small, kind):
     """Of order one in both: a prior that is constant in z would add no doubt."""
-    z = jax.random.normal(jax.random.key(1), (100, 15))
-    network = pm.NETWORKS[kind]().make(jax.random.key(0), 15)
+    z = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
+    network = small.network(kind, prior_scale=1.0)
     deviation = pm.prior_sd(network, jax.random.key(2), z)
     chex.assert_shape(list(deviation), (6,))
     for values in deviation:

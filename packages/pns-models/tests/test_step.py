@@ -10,6 +10,8 @@ from flax import nnx
 from pns_models import _noise, _prepare, _step
 from pns_models._loop import next_chunk
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble"]
 
 
@@ -41,23 +43,14 @@ def count_traces(monkeypatch, most):
     return calls
 
 
-@pytest.mark.parametrize("kind", ["anchored", "hypermodel", "epinet", "ensemble"])
-def test_two_fits_of_one_recipe_trace_the_step_once(small, kind, monkeypatch):
-    """Four chunks in each fit, data noise, and another key."""
-    calls = count_traces(monkeypatch, most=1)
-    # A setting that no other test has: nothing is compiled yet.
-    recipe = small.recipe(
-        kind,
-        max_steps=8,
-        eval_every=2,
-        num_indices=3,
-        data_noise="exponential",
-        learning_rate=0.011,
-    )
-    counts = pm.counts_from_tables(*small.tables(), merge=True)
-    fits = [pm.fit(jax.random.key(key), counts, recipe) for key in (0, 1)]
-    assert len(calls) == 1
-    assert not np.array_equal(fits[0].history.training, fits[1].history.training)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_fit_of_one_recipe_traces_no_step(fits, small, kind, monkeypatch):
+    """With data noise and another key; `fits` holds the first."""
+    calls = count_traces(monkeypatch, most=0)
+    second = small.fit(kind, key=6)
+    assert not calls
+    first = fits[kind].history.training
+    assert not np.array_equal(first, second.history.training)
 
 
 def test_two_fits_by_minibatches_trace_the_step_once(small, monkeypatch):
@@ -78,19 +71,22 @@ def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_units(small):
         "ensemble", batch_size=64, merge=False, data_noise="exponential"
     )
     keys = _prepare.RunKeys(*jax.random.split(jax.random.key(0), 5))
-    network = recipe.network.make(keys.network, 4)
+    network = recipe.network.make(keys.network, 3)
     run, state = _prepare.make_run(network, recipe.training, counts, counts, keys)
     rows, members = run.batches(0, 1).rows[0], jnp.eye(3)
     assert run.batches(0, 1).weights is None  # noise is each unit's own
-    directions = _noise.row_directions(network, keys.noise, rows)
-    weights = _noise.noisy_weights(
-        run.data.quantiles, run.data.which[rows], directions, members
-    )
-    raw = network.raw(run.data.z[rows], members)
-    totals = jnp.array([300.0, 200.0]) * 64 / 500
-    expected = pm.loss_by_index(raw, weights, totals, "anchored", True).mean()
+
+    @jax.jit
+    def loss(z, which):
+        directions = _noise.row_directions(network, keys.noise, rows)
+        weights = _noise.noisy_weights(run.data.quantiles, which, directions, members)
+        totals = jnp.array([300.0, 200.0]) * 64 / 500
+        raw = network.raw(z, members)
+        return pm.loss_by_index(raw, weights, totals, "anchored", True).mean()
+
+    z, which = np.asarray(run.data.z)[rows], np.asarray(run.data.which)[rows]
     after, losses = next_chunk(run, state, 0, 1)
-    np.testing.assert_allclose(losses[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(losses[0], loss(z, which), rtol=1e-4)
     assert int(after.step) == 1
     chex.assert_trees_all_equal_shapes_and_dtypes(after, state)
 
@@ -102,19 +98,21 @@ def test_steps_of_several_members_are_one_mapped_step(small):
     keys = _prepare.RunKeys(*jax.random.split(jax.random.key(0), 5))
     runs = [
         _prepare.make_run(
-            recipe.network.make(key, 4), recipe.training, counts, counts, keys
+            recipe.network.make(key, 3), recipe.training, counts, counts, keys
         )
         for key in jax.random.split(keys.network, 2)
     ]
     run, states = runs[0][0], [state for _, state in runs]
-    factors = jnp.array([[1.0, 2.0], [0.5, 0.0]])[:, :, None]  # of the first two rows
-    weights = jnp.stack([run.data.weights.at[:2].multiply(f) for f in factors])
+    weights = np.stack([run.data.weights] * 2)
+    weights[1, :2] *= np.array([[0.5], [0.0]])  # the second has its own first two rows
 
+    @jax.jit
     def step(state, weights):
         data = run.data._replace(weights=weights)
         return _step.train_step(run.program, state, run.fixed, data, run.keys, None)
 
-    together = jax.vmap(step)(jax.tree.map(lambda *x: jnp.stack(x), *states), weights)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    together = jax.tree.map(np.asarray, jax.jit(jax.vmap(step))(stacked, weights))
     for member, (state, own) in enumerate(zip(states, weights, strict=True)):
         alone = step(state, own)
         chex.assert_trees_all_close(

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 
 
@@ -18,6 +20,15 @@ def abstract_target(tree: Any) -> Any:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         tree,
     )
+
+
+def uncommitted(tree: Any) -> Any:
+    """Frees arrays from the device they were restored to.
+
+    Arrays that are bound to a device are another input to a compiled program than those
+    that training makes, and would compile it again.
+    """
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
 def save_arrays(folder: Path, tree: Any) -> None:
@@ -42,7 +53,7 @@ def load_arrays(folder: Path, like: Any) -> Any:
         if stored != _shapes(target):
             differ = sorted(set(stored.items()) ^ set(_shapes(target).items()))
             raise ValueError(f"the names or shapes of arrays differ: {differ}.")
-        return checkpointer.restore(folder, target)
+        return uncommitted(checkpointer.restore(folder, target))
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:

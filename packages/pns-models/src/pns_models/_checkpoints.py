@@ -6,7 +6,7 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from pns_models._arrays import abstract_target
+from pns_models._arrays import abstract_target, uncommitted
 from pns_models._errors import DamagedModelError
 
 _FORMAT = 2
@@ -49,7 +49,7 @@ class RunCheckpoints:
                 f"{self._folder}: the checkpoint of step {step} cannot be read; delete "
                 "the folder to train from the start."
             ) from error
-        return saved["state"], [tuple(row) for row in saved["history"]]
+        return uncommitted(saved["state"]), [tuple(row) for row in saved["history"]]
 
     def save(self, step: int, state: Any, history: list[Row]) -> None:
         """Saves the state after a step, unless it is there already."""
