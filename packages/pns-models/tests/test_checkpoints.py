@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pns_models as pm
 import pytest
-from pns_models import _checkpoints, _loop
+from pns_models import _checkpoints, _loop, _step
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -94,7 +94,9 @@ def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(
         interrupt(context, stop)
         with pytest.raises(KeyboardInterrupt):
             pm.fit(jax.random.key(0), counts, recipe, **options)
+    compiled = _step.train_chunk._cache_size()
     again = pm.fit(jax.random.key(0), counts, recipe, **options)
+    assert _step.train_chunk._cache_size() == compiled
     chex.assert_trees_all_equal(again.history, whole.history)
     z = counts.z[:20]
     chex.assert_trees_all_equal(again.model.atoms(z), whole.model.atoms(z))

@@ -53,6 +53,16 @@ def test_a_second_fit_of_one_recipe_traces_no_step(fits, small, kind, monkeypatc
     assert not np.array_equal(first, second.history.training)
 
 
+def test_a_fit_traces_the_step_once(small, monkeypatch):
+    """Four chunks, with better and worse evaluations between them."""
+    calls = count_traces(monkeypatch, most=1)
+    counts = pm.counts_from_tables(*small.tables(), merge=True)
+    recipe = small.recipe(max_steps=40, learning_rate=0.3)
+    history = pm.fit(jax.random.key(0), counts, recipe).history
+    assert len(calls) == 1
+    assert len(set(np.sign(np.diff(history.held_out)))) == 2
+
+
 def test_two_fits_by_minibatches_trace_the_step_once(small, monkeypatch):
     calls = count_traces(monkeypatch, most=1)
     recipe = small.recipe(

@@ -101,8 +101,8 @@ def remember(state: RunState, held_out: float) -> RunState:
     if held_out < float(state.best_loss):
         return state._replace(
             best_params=state.params,
-            best_loss=jnp.asarray(held_out),
-            waited=jnp.asarray(0),
+            best_loss=jnp.asarray(held_out, jnp.float32),
+            waited=jnp.asarray(0, jnp.int32),
         )
     return state._replace(waited=state.waited + 1)
 

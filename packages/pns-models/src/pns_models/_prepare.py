@@ -89,9 +89,10 @@ def make_run(
         params=params,
         optimizer=optimizer.transformation().init(params),
         best_params=params,
-        best_loss=jnp.asarray(jnp.inf),
-        waited=jnp.asarray(0),
-        step=jnp.asarray(0),
+        # With their types, so that a restored state is the same input to the program.
+        best_loss=jnp.asarray(jnp.inf, jnp.float32),
+        waited=jnp.asarray(0, jnp.int32),
+        step=jnp.asarray(0, jnp.int32),
     )
 
 
