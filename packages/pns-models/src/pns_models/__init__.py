@@ -2,6 +2,7 @@
 
 from pns_models._anchored import AnchoredConfig, AnchoredNet
 from pns_models._backbone import Backbone
+from pns_models._crossfit import CrossFit, cross_fit
 from pns_models._data import Counts, counts_from_tables, merge_counts, split_counts
 from pns_models._ensemble import BootstrapEnsemble, EnsembleConfig
 from pns_models._epinet import Epinet, EpinetConfig
@@ -11,6 +12,7 @@ from pns_models._errors import (
     NoDrawsError,
     TooFewRowsError,
 )
+from pns_models._folds import FoldedCounts, make_folds
 from pns_models._functions import PlainFunctions, plain_functions
 from pns_models._hypermodel import Hypermodel, HypermodelConfig
 from pns_models._learners import SLearner, SLearnerConfig, TLearner, TLearnerConfig
@@ -24,9 +26,9 @@ from pns_models._loss import loss_by_index
 from pns_models._mlp import Frozen, Kernel, Mlp
 from pns_models._model import FittedModel, load
 from pns_models._network import NETWORKS, Network, NetworkConfig, register_network
-from pns_models._presets import PRESETS
+from pns_models._presets import PORTFOLIO, PRESETS
 from pns_models._prior import PriorDeviation, prior_sd
-from pns_models._recipe import Recipe, TrainConfig
+from pns_models._recipe import Recipe, TrainConfig, make_member_training
 from pns_models._reliability import (
     Reliability,
     ReliabilityCurve,
@@ -37,12 +39,14 @@ from pns_models._training import FitResult, fit
 
 __all__ = [
     "NETWORKS",
+    "PORTFOLIO",
     "PRESETS",
     "AnchoredConfig",
     "AnchoredNet",
     "Backbone",
     "BootstrapEnsemble",
     "Counts",
+    "CrossFit",
     "DamagedModelError",
     "DivergedError",
     "EnsembleConfig",
@@ -50,6 +54,7 @@ __all__ = [
     "EpinetConfig",
     "FitResult",
     "FittedModel",
+    "FoldedCounts",
     "Frozen",
     "History",
     "Hypermodel",
@@ -74,10 +79,13 @@ __all__ = [
     "TrainConfig",
     "atoms_from_raw",
     "counts_from_tables",
+    "cross_fit",
     "fit",
     "load",
     "log_probabilities",
     "loss_by_index",
+    "make_folds",
+    "make_member_training",
     "make_standardizer",
     "measure_reliability",
     "merge_counts",

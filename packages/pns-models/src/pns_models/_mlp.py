@@ -42,6 +42,7 @@ class Mlp(nnx.Module):
         matmul_dtype: str = "float32",
         kernel: type[nnx.Variable] = Kernel,
         bias: type[nnx.Variable] = nnx.Param,
+        num_linear: int = 0,
     ):
         """Draws the layers.
 
@@ -53,15 +54,17 @@ class Mlp(nnx.Module):
           kernel: the type of variable of the kernels: `Kernel` learns and decays,
             `nnx.Param` learns, `Frozen` does neither.
           bias: that of the biases.
+          num_linear: how many layers at the start have no activation after them.
         """
         last = len(sizes) - 2
         self.kernels = nnx.List([])
         for i, shape in enumerate(itertools.pairwise(sizes)):
-            init = _LECUN if i == last else _HE
+            init = _LECUN if i == last or i < num_linear else _HE
             self.kernels.append(kernel(init(rngs.params(), shape)))
         self.biases = nnx.List([bias(jnp.zeros(size)) for size in sizes[1:]])
         self.activation = activation
         self.matmul_dtype = matmul_dtype
+        self.num_linear = num_linear
 
     def __call__(
         self, inputs: Float[Array, "*batch fan_in"]
@@ -77,6 +80,6 @@ class Mlp(nnx.Module):
                 preferred_element_type=jnp.float32,
             )
             values = product + bias[...]
-            if i != last:
+            if self.num_linear <= i < last:
                 values = act(values)
         return values

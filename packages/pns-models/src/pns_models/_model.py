@@ -13,6 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
+from pns_models._ensemble import BootstrapEnsemble
 from pns_models._errors import NoDrawsError
 from pns_models._links import atoms_from_raw
 from pns_models._model_files import read_model, write_model
@@ -63,6 +64,27 @@ class FittedModel:
             for block, count in _blocks(self.standardizer(z))
         ]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def members(self, z: ArrayLike) -> pb.Atoms:
+        """Computes the atoms [num_members, n] of every member of an ensemble."""
+        if not isinstance(self.network, BootstrapEnsemble):
+            raise TypeError(
+                f"a network of kind {self.recipe.network.kind!r} has no members."
+            )
+        indices = self.network.training_indices(jax.random.key(0), 0)
+        parts = [
+            jax.tree.map(
+                lambda leaf, count=count: np.asarray(leaf)[:, :count],
+                _drawn_atoms(
+                    self._structure,
+                    self._state,
+                    _encoded(self._structure, self._state, block),
+                    indices,
+                ),
+            )
+            for block, count in _blocks(self.standardizer(z))
+        ]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
     def stream_draws(
         self, key: PRNGKeyArray, z: ArrayLike, num_draws: int, draws_per_chunk: int = 16

@@ -5,7 +5,8 @@ from pns_models._backbone import Backbone
 from pns_models._ensemble import EnsembleConfig
 from pns_models._epinet import EpinetConfig
 from pns_models._hypermodel import HypermodelConfig
-from pns_models._recipe import Recipe, TrainConfig
+from pns_models._mlp import Activation
+from pns_models._recipe import Recipe, TrainConfig, make_member_training
 
 _RELU = Backbone(width=128, depth=3, activation="relu")
 _SILU = Backbone(width=128, depth=3, activation="silu")
@@ -73,3 +74,18 @@ PRESETS: dict[str, Recipe] = {
         EnsembleConfig(_SILU, num_members=20), TrainConfig(data_noise="exponential")
     ),
 }
+
+
+def _member(width: int, activation: Activation, weight_decay: float) -> Recipe:
+    backbone = Backbone(width=width, depth=2, activation=activation, bottleneck=3)
+    return Recipe(
+        AnchoredConfig(backbone), make_member_training(weight_decay=weight_decay)
+    )
+
+
+# Members of a cross-fitted ensemble; the data choose one by cross-fitted loss.
+PORTFOLIO: tuple[Recipe, ...] = (
+    _member(64, "relu", 0.2),
+    _member(64, "relu", 1.0),
+    _member(32, "silu", 1.0),
+)

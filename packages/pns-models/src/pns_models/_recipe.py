@@ -94,3 +94,22 @@ class Recipe:
         return cls(
             network_from_json(values["network"]), TrainConfig(**values["training"])
         )
+
+
+def make_member_training(
+    learning_rate: float = 5e-3,
+    weight_decay: float = 0.2,
+    max_steps: int = 2000,
+    batch_size: int = 512,
+) -> TrainConfig:
+    """Makes the training of a member: a fixed number of steps, the rate decaying to 0."""
+    return TrainConfig(
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        schedule="cosine",
+        batch_size=batch_size,
+        max_steps=max_steps,
+        held_out_fraction=0.0,
+        patience=None,
+        data_noise="exponential",
+    )
