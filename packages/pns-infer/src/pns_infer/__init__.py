@@ -27,17 +27,20 @@ from pns_infer._calibration import (
     DrawCalibration,
     calibrate_draws,
     choose_calibration_rows,
+    combine_members,
     neighborhoods,
     scale_draws,
 )
 from pns_infer._compatibility import CompatibilityTest, compatibility_test
 from pns_infer._covariance import frequency_covariance, term_covariance
+from pns_infer._credible import credible_intervals
 from pns_infer._critical import TooFewDrawsError
 from pns_infer._intervals import (
     CorrectedIntervals,
     intervals_from_draws,
     intervals_from_estimates,
 )
+from pns_infer._jackknife import jackknife_scale
 from pns_infer._metrics import (
     Scores,
     Summary,
@@ -46,6 +49,13 @@ from pns_infer._metrics import (
     summarize_values,
 )
 from pns_infer._per_point import per_point_draws
+from pns_infer._residual import (
+    ResidualProfile,
+    ResidualSettings,
+    draw_residual,
+    profile_residual,
+    residual_mean,
+)
 
 __all__ = [
     "TWO_TABLES",
@@ -59,6 +69,8 @@ __all__ = [
     "DrawCalibration",
     "HeterogeneityTest",
     "NotConvergedWarning",
+    "ResidualProfile",
+    "ResidualSettings",
     "Scores",
     "SolveConfig",
     "SolveStatus",
@@ -70,14 +82,20 @@ __all__ = [
     "bootstrap_draws",
     "calibrate_draws",
     "choose_calibration_rows",
+    "combine_members",
     "compatibility_test",
+    "credible_intervals",
+    "draw_residual",
     "frequency_covariance",
     "heterogeneity_test",
     "intervals_from_draws",
     "intervals_from_estimates",
+    "jackknife_scale",
     "linear_draws",
     "neighborhoods",
     "per_point_draws",
+    "profile_residual",
+    "residual_mean",
     "scale_draws",
     "score_intervals",
     "solve_bootstrap",

@@ -36,7 +36,9 @@ class DrawCalibration(NamedTuple):
     log_likelihood: Float[np.ndarray, " num_scales"]
 
 
-def scale_draws(draws: pb.Atoms, draw_scale: float) -> pb.Atoms:
+def scale_draws(
+    draws: pb.Atoms, draw_scale: float | Float[Array, " num_draws"]
+) -> pb.Atoms:
     """Scales draws [num_draws, ...] about their mean, on the logit scale.
 
     Works on the logits of the joint law and of the position of mu between its limits, so
@@ -44,9 +46,32 @@ def scale_draws(draws: pb.Atoms, draw_scale: float) -> pb.Atoms:
 
     Args:
       draws: compatible atoms.
-      draw_scale: 1 changes nothing; 0 makes all draws equal.
+      draw_scale: 1 changes nothing; 0 makes all draws equal. One for all draws, or one
+        for each.
     """
     return _rescale(_free_numbers(draws), draw_scale)
+
+
+def combine_members(
+    members: pb.Atoms, coefficients: Float[Array, "num_draws num_members"]
+) -> pb.Atoms:
+    """Adds combinations of members' deviations to their mean, on the logit scale.
+
+    With coefficients (g - mean g) / sqrt(num_members - 1), g ~ N(0, I), the results have
+    the members' mean and covariance there.
+
+    Args:
+      members: compatible atoms [num_members, ...].
+      coefficients: of each result; zeros give the mean.
+
+    Returns:
+      Compatible atoms [num_draws, ...].
+    """
+    xp = members.mu.__array_namespace__()
+    weights = coefficients + 1 / len(members.mu)
+    weights = weights - xp.mean(coefficients, axis=1, keepdims=True)
+    free = _Free(*(xp.tensordot(weights, part, 1) for part in _free_numbers(members)))
+    return _link(free)
 
 
 class _Free(NamedTuple):
@@ -67,8 +92,13 @@ def _free_numbers(draws: pb.Atoms) -> _Free:
     )
 
 
-def _rescale(free: _Free, draw_scale: float) -> pb.Atoms:
-    logits, delta = (_about_mean(values, draw_scale) for values in free)
+def _rescale(free: _Free, draw_scale: float | Float[Array, " num_draws"]) -> pb.Atoms:
+    return _link(_Free(*(_about_mean(values, draw_scale) for values in free)))
+
+
+def _link(free: _Free) -> pb.Atoms:
+    """Turns free numbers into compatible atoms."""
+    logits, delta = free
     xp = delta.__array_namespace__()
     weights = xp.exp(logits - xp.max(logits, axis=(-2, -1), keepdims=True))
     joint = weights / xp.sum(weights, axis=(-2, -1), keepdims=True)
@@ -76,11 +106,13 @@ def _rescale(free: _Free, draw_scale: float) -> pb.Atoms:
 
 
 def _about_mean(
-    values: Float[Array, "num_draws ..."], draw_scale: float
+    values: Float[Array, "num_draws ..."],
+    draw_scale: float | Float[Array, " num_draws"],
 ) -> Float[Array, "num_draws ..."]:
     xp = values.__array_namespace__()
     mean = xp.mean(values, axis=0, keepdims=True)
-    return mean + draw_scale * (values - mean)
+    scale = xp.asarray(draw_scale, dtype=values.dtype)
+    return mean + scale.reshape(-1, *[1] * (values.ndim - 1)) * (values - mean)
 
 
 def calibrate_draws(

@@ -57,6 +57,21 @@ def term_blocks(
       points_per_chunk: how many points to hold as terms at a time.
       center: Atoms or BoundTerms [num_points]; only for draws that are no iterable.
     """
+    for block, middle in _blocks(draws, points_per_chunk, center):
+        yield _sides(block, middle, estimand)
+
+
+def draw_blocks(
+    draws: Draws | Iterable[Draws], estimand: pb.Estimand, points_per_chunk: int
+) -> Iterator[pb.BoundTerms]:
+    """Cuts draws into blocks of points, each as terms [num_draws, points, num_terms]."""
+    for block, _ in _blocks(draws, points_per_chunk, None):
+        yield _checked_terms(block, estimand)
+
+
+def _blocks(
+    draws: Draws | Iterable[Draws], points_per_chunk: int, center: Draws | None
+) -> Iterator[tuple[Draws, Draws | None]]:
     if points_per_chunk < 1:
         raise ValueError(
             f"points_per_chunk must be at least 1, got {points_per_chunk}."
@@ -70,9 +85,9 @@ def term_blocks(
             _cut(_checked_draws(block), None, points_per_chunk) for block in draws
         )
     found = False
-    for block, middle in blocks:
+    for block in blocks:
         found = True
-        yield _sides(block, middle, estimand)
+        yield block
     if not found:
         raise ValueError("there are no draws: the iterable of blocks is empty.")
 
@@ -142,13 +157,28 @@ def _checked_center(draws: Draws, center: Draws) -> Draws:
 def _sides(
     draws: Draws, center: Draws | None, estimand: pb.Estimand
 ) -> tuple[Side, Side]:
-    terms = estimand.terms(draws) if isinstance(draws, pb.Atoms) else draws
+    terms = _checked_terms(draws, estimand)
     middle = estimand.terms(center) if isinstance(center, pb.Atoms) else center
     sides = []
     for sign, values, at in (
         (-1, terms.lower, None if middle is None else middle.lower),
         (1, terms.upper, None if middle is None else middle.upper),
     ):
+        xp = values.__array_namespace__()
+        if at is not None and not is_traced(at) and not np.all(np.isfinite(at)):
+            raise ValueError("center must be finite.")
+        values = xp.moveaxis(sign * values, 0, -1)  # [points, terms, draws]
+        if xp is np:
+            values = np.ascontiguousarray(values)
+        sides.append(make_side(values, None if at is None else sign * xp.asarray(at)))
+    return sides[0], sides[1]
+
+
+def _checked_terms(draws: Draws, estimand: pb.Estimand) -> pb.BoundTerms:
+    """Evaluates the terms of draws; raises unless they are finite numbers."""
+    terms = estimand.terms(draws) if isinstance(draws, pb.Atoms) else draws
+    sides = []
+    for values in terms:
         xp = values.__array_namespace__()
         if not xp.isdtype(values.dtype, "real floating"):
             values = values.astype(float)
@@ -158,10 +188,5 @@ def _sides(
                 f"draws must be finite; of this block, {len(bad)} points have draws "
                 f"that are not, the first at place {bad[0]}."
             )
-        if at is not None and not is_traced(at) and not np.all(np.isfinite(at)):
-            raise ValueError("center must be finite.")
-        values = xp.moveaxis(sign * values, 0, -1)  # [points, terms, draws]
-        if xp is np:
-            values = np.ascontiguousarray(values)
-        sides.append(make_side(values, None if at is None else sign * xp.asarray(at)))
-    return sides[0], sides[1]
+        sides.append(values)
+    return pb.BoundTerms(*sides)

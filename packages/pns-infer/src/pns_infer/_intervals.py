@@ -122,7 +122,7 @@ def intervals_from_draws(
         _correct(lower, upper, alpha, sample_size, estimand, target, side, selection)
         for lower, upper in term_blocks(draws, estimand, points_per_chunk, center)
     ]
-    return _join(parts)
+    return join_intervals(parts)
 
 
 def intervals_from_estimates(
@@ -180,7 +180,7 @@ def intervals_from_estimates(
             middle.upper + noise[..., lower.shape[1] :],
         )
         parts.append(intervals_from_draws(drawn, alpha, center=middle, **options))
-    return _join(parts)
+    return join_intervals(parts)
 
 
 def _root(
@@ -201,7 +201,8 @@ def _root(
     return np.where(known[..., None], 0, root)
 
 
-def _join(parts: list[CorrectedIntervals]) -> CorrectedIntervals:
+def join_intervals(parts: list[CorrectedIntervals]) -> CorrectedIntervals:
+    """Joins the intervals of blocks of points."""
     xp = parts[0].lower.__array_namespace__()
     return CorrectedIntervals(
         *(xp.concatenate(leaves) for leaves in zip(*parts, strict=True))

@@ -1,0 +1,291 @@
+"""A local residual: the counts of a cell, shrunk to what a model says of it.
+
+A model of atoms is smooth, and wrong where the truth is not. Units that share all their
+covariates, a *cell*, show it: their frequencies. Both are combined by
+
+    p | data ~ Dirichlet((strength p_model + counts) / temperature),
+
+for the four observational outcomes, and likewise for the two outcomes of each arm. The
+strength says how many units the model's word is worth. The temperature is above 1 because
+the model was trained on the same counts, which are thus used twice.
+
+Both are judged by cross-fitting. For the units of a fold, the model is that of members who
+did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
+probability of what happened is the likelihood. `draw_scale` scales the members' own
+deviations about their mean, which are part of the model's uncertainty.
+
+All of it is exact for counts of any size, and a draw is a compatible law by construction:
+mu is moved to the nearest value that the drawn p admits.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Float, Int, Num
+from scipy import special
+
+from pns_infer._calibration import combine_members
+
+Array = Any  # NumPy or JAX
+
+_STRENGTHS = 32 * 2.0 ** np.arange(12)
+_TEMPERATURES = np.array([1, 1.3, 1.7, 2.2, 2.9])
+_DRAW_SCALES = np.array([0.0, 0.5, 1.0, 1.5])
+_NUM_DRAWS = 8  # of the members' mean, per fold
+_MAX_ROWS = 16_000
+# Standard deviations, between the sources, of log strength and log temperature.
+_STRENGTH_POOLING, _TEMPERATURE_POOLING = 0.5, 0.25
+_NEGLIGIBLE = 1e-3  # relative likelihood
+
+
+class ResidualSettings(NamedTuple):
+    """Settings of a local residual, one for each draw or for each point of a profile.
+
+    Attributes:
+      draw_scale: factor of the members' deviations about their mean.
+      observational_strength: units that the model's word is worth beside the log.
+      experimental_strength: the same beside the trial.
+      observational_temperature: factor of the variance.
+      experimental_temperature: factor of the variance.
+    """
+
+    draw_scale: Float[np.ndarray, " n"]
+    observational_strength: Float[np.ndarray, " n"]
+    experimental_strength: Float[np.ndarray, " n"]
+    observational_temperature: Float[np.ndarray, " n"]
+    experimental_temperature: Float[np.ndarray, " n"]
+
+
+class ResidualProfile(NamedTuple):
+    """Cross-fitted likelihood over settings, those that matter.
+
+    Attributes:
+      settings: the points of the grid.
+      weight: of each point, their likelihood normalized to sum to 1.
+      log_likelihood: of each point.
+    """
+
+    settings: ResidualSettings
+    weight: Float[np.ndarray, " n"]
+    log_likelihood: Float[np.ndarray, " n"]
+
+    def sample(self, rng: np.random.Generator, num_draws: int) -> ResidualSettings:
+        """Draws settings in proportion to their likelihood."""
+        chosen = rng.choice(len(self.weight), num_draws, p=self.weight)
+        return ResidualSettings(*(field[chosen] for field in self.settings))
+
+    def mean(self) -> ResidualSettings:
+        """Averages the settings over the profile: one of each."""
+        return ResidualSettings(
+            *(np.array([self.weight @ field]) for field in self.settings)
+        )
+
+
+def profile_residual(
+    rng: np.random.Generator,
+    members: pb.Atoms,
+    observational: Num[Array, "n 2 2"],
+    experimental: Num[Array, "n 2 2"],
+    cell: Int[Array, " n"],
+    num_members: int,
+) -> ResidualProfile:
+    """Computes the cross-fitted likelihood over all settings.
+
+    Args:
+      rng: decides draws of the members' mean, and which rows are judged if there are many.
+      members: [members_per_fold, n] atoms of each row by members that did not see it.
+      observational: counts `[..., x, y]` of each row: the units of one cell and one fold.
+      experimental: counts `[..., arm, y]`.
+      cell: of each row.
+      num_members: of the ensemble whose mean predicts; its mean has less noise than that
+        of the members of one fold, which `draw_scale` accounts for.
+    """
+    own = [_flat(observational), _flat(experimental)]
+    rest = [_cell_sums(part, np.asarray(cell)) - part for part in own]
+    rows = _choose_rows(rng, own)
+    own, rest = ([part[rows] for part in parts] for parts in (own, rest))
+    members = pb.Atoms(*(np.asarray(part)[:, rows] for part in members))
+    grids = []
+    for scale in _DRAW_SCALES:
+        law = _draw_laws(rng, members, scale)
+        grids.append(
+            [_likelihoods(*parts) for parts in zip(law, own, rest, strict=True)]
+        )
+    size = len(np.asarray(members.mu))
+    scales = np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / size + 1 / num_members, 0))
+    return _join_sources(
+        np.stack([grid[0] for grid in grids]),
+        np.stack([grid[1] for grid in grids]),
+        scales,
+    )
+
+
+def draw_residual(
+    rng: np.random.Generator,
+    draws: pb.Atoms,
+    observational: Num[Array, "2 2"],
+    experimental: Num[Array, "2 2"],
+    settings: ResidualSettings,
+) -> pb.Atoms:
+    """Draws the law of one cell, given draws of the model and the cell's counts.
+
+    Args:
+      rng: decides the draws.
+      draws: [num_draws] atoms of the model.
+      observational: counts of the cell `[x, y]`, 0 if it is new.
+      experimental: counts `[arm, y]`.
+      settings: of each draw.
+
+    Returns:
+      Compatible atoms [num_draws].
+    """
+    joint = _shrunk(
+        np.reshape(draws.joint, (-1, 1, 4)),
+        np.reshape(observational, (1, 4)),
+        settings.observational_strength,
+        settings.observational_temperature,
+    )
+    outcome = np.stack([1 - np.asarray(draws.mu), draws.mu], axis=-1)
+    arms = _shrunk(
+        outcome,
+        np.asarray(experimental),
+        settings.experimental_strength,
+        settings.experimental_temperature,
+    )
+    joint, arms = (_draw_dirichlet(rng, part) for part in (joint, arms))
+    atoms = pb.Atoms(joint.reshape(-1, 2, 2), arms[..., 1])
+    return pb.project_to_compatible(atoms)
+
+
+def residual_mean(
+    atoms: pb.Atoms,
+    observational: Num[Array, "n 2 2"],
+    experimental: Num[Array, "n 2 2"],
+    settings: ResidualSettings,
+) -> pb.Atoms:
+    """Combines estimates and counts of cells: the mean of `draw_residual`, projected.
+
+    Args:
+      atoms: [n] of the model.
+      observational: counts of each cell.
+      experimental: counts of each cell.
+      settings: one of each.
+    """
+    dtype = np.asarray(atoms.mu).dtype
+    outcome = np.stack([1 - np.asarray(atoms.mu), atoms.mu], axis=-1)
+    joint = settings.observational_strength * atoms.joint + np.asarray(observational)
+    arms = settings.experimental_strength * outcome + np.asarray(experimental)
+    joint = joint / joint.sum(axis=(-2, -1), keepdims=True)
+    mu = arms[..., 1] / arms.sum(axis=-1)
+    return pb.project_to_compatible(pb.Atoms(joint.astype(dtype), mu.astype(dtype)))
+
+
+def _flat(counts: Any) -> Float[np.ndarray, "n 4"]:
+    return np.asarray(counts, float).reshape(-1, 4)
+
+
+def _cell_sums(
+    counts: Float[np.ndarray, "n 4"], cell: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n 4"]:
+    return np.stack([np.bincount(cell, part)[cell] for part in counts.T], axis=1)
+
+
+def _choose_rows(
+    rng: np.random.Generator, own: list[Float[np.ndarray, "n 4"]]
+) -> Int[np.ndarray, " m"]:
+    rows = np.arange(len(own[0]))
+    if len(rows) > _MAX_ROWS:
+        rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
+    return rows
+
+
+def _draw_laws(
+    rng: np.random.Generator, members: pb.Atoms, scale: float
+) -> list[Float[np.ndarray, "num_draws n trials outcomes"]]:
+    """Draws the model's law of each source from the members' mean and deviations."""
+    num, size = (1 if scale == 0 else _NUM_DRAWS), len(members.mu)
+    noise = scale * rng.standard_normal((num, size)) / np.sqrt(size - 1)
+    drawn = combine_members(members, noise)
+    joint = np.asarray(drawn.joint, float).reshape(num, -1, 1, 4)
+    return [joint, np.stack([1 - drawn.mu, drawn.mu], axis=-1).astype(float)]
+
+
+def _likelihoods(
+    law: Float[np.ndarray, "num_draws n trials outcomes"],
+    own: Float[np.ndarray, "n 4"],
+    rest: Float[np.ndarray, "n 4"],
+) -> Float[np.ndarray, "num_strengths num_temperatures"]:
+    """Sums over rows the log of the mean over draws of Dirichlet-multinomials."""
+    own, rest = (part.reshape(law.shape[1:]) for part in (own, rest))
+    result = np.zeros((len(_STRENGTHS), len(_TEMPERATURES)))
+    for i, strength in enumerate(_STRENGTHS):
+        shape = strength * law + rest
+        for j, temperature in enumerate(_TEMPERATURES):
+            logs = _dirichlet_multinomial(shape / temperature, own).sum(axis=-1)
+            rows = special.logsumexp(logs, axis=0) - np.log(len(logs))
+            result[i, j] = rows.sum()
+    return result
+
+
+def _dirichlet_multinomial(
+    shape: Float[np.ndarray, "... outcomes"], counts: Float[np.ndarray, "... outcomes"]
+) -> Float[np.ndarray, "..."]:
+    """Computes the log-probability of one sequence of outcomes with these counts."""
+    shape = np.maximum(shape, 1e-9)
+    total, size = shape.sum(axis=-1), counts.sum(axis=-1)
+    rising = special.gammaln(shape + counts) - special.gammaln(shape)
+    return rising.sum(axis=-1) + special.gammaln(total) - special.gammaln(total + size)
+
+
+def _join_sources(
+    observational: Float[np.ndarray, "scales strengths temperatures"],
+    experimental: Float[np.ndarray, "scales strengths temperatures"],
+    scales: Float[np.ndarray, " scales"],
+) -> ResidualProfile:
+    """Adds both sources; their settings are pooled in part, on the log scale."""
+    joint = (
+        observational[:, :, None, :, None]
+        + experimental[:, None, :, None, :]
+        + _pooling(_STRENGTHS, _STRENGTH_POOLING)[:, :, None, None]
+        + _pooling(_TEMPERATURES, _TEMPERATURE_POOLING)
+    )
+    weight = np.exp(joint - joint.max())
+    a, i, e, s, t = np.nonzero(weight > _NEGLIGIBLE)
+    chosen = weight[a, i, e, s, t]
+    return ResidualProfile(
+        settings=ResidualSettings(
+            draw_scale=scales[a],
+            observational_strength=_STRENGTHS[i],
+            experimental_strength=_STRENGTHS[e],
+            observational_temperature=_TEMPERATURES[s],
+            experimental_temperature=_TEMPERATURES[t],
+        ),
+        weight=chosen / chosen.sum(),
+        log_likelihood=joint[a, i, e, s, t],
+    )
+
+
+def _pooling(
+    values: Float[np.ndarray, " n"], deviation: float
+) -> Float[np.ndarray, "n n"]:
+    """Computes the log-density of a normal gap between two sources on the log scale."""
+    gap = np.log(values[:, None] / values[None, :])
+    return -((gap / deviation) ** 2) / 2
+
+
+def _shrunk(
+    law: Float[np.ndarray, "num_draws trials outcomes"],
+    counts: Num[np.ndarray, "trials outcomes"],
+    strength: Float[np.ndarray, " num_draws"],
+    temperature: Float[np.ndarray, " num_draws"],
+) -> Float[np.ndarray, "num_draws trials outcomes"]:
+    return (strength[:, None, None] * law + counts) / temperature[:, None, None]
+
+
+def _draw_dirichlet(
+    rng: np.random.Generator, shape: Float[np.ndarray, "... outcomes"]
+) -> Float[np.ndarray, "... outcomes"]:
+    # The least shape keeps a sum above 0 whatever underflows.
+    gamma = rng.standard_gamma(np.maximum(shape, 1e-3))
+    return gamma / gamma.sum(axis=-1, keepdims=True)
