@@ -20,7 +20,7 @@ _SEED = flags.DEFINE_integer("seed", 0, "Decides the tables.")
 _OUT = flags.DEFINE_string(
     "out", None, "Folder to write; a new temporary one if unset."
 )
-_METHOD = flags.DEFINE_string("method", "epinet", "As for pns-estimate.")
+_METHOD = flags.DEFINE_string("method", "crossfit", "As for pns-estimate.")
 
 
 def make_frame(z: jax.Array | np.ndarray) -> pd.DataFrame:

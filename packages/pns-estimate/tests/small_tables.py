@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pns_models as pm
+from pns_estimate.methods.crossfit import CrossFitRecipe
 
 
 def draw_table(n, randomized, seed):
@@ -32,7 +33,7 @@ def draw_table(n, randomized, seed):
 
 
 def small_recipe(kind="epinet"):
-    """A network of this kind that trains in seconds."""
+    """Settings of this kind that train in seconds."""
     backbone = pm.Backbone(width=16, depth=1, activation="silu")
     network = {
         "epinet": pm.EpinetConfig(
@@ -40,7 +41,11 @@ def small_recipe(kind="epinet"):
         ),
         "ensemble": pm.EnsembleConfig(backbone, num_members=3),
         "anchored": pm.AnchoredConfig(backbone),
-    }[kind]
+    }.get(kind)
+    if kind == "crossfit":
+        narrow = pm.AnchoredConfig(dataclasses.replace(backbone, bottleneck=2))
+        member = pm.Recipe(narrow, pm.make_member_training(max_steps=60))
+        return CrossFitRecipe((member,), num_folds=3, members_per_fold=2)
     training = pm.TrainConfig(max_steps=60, eval_every=20, data_noise="exponential")
     return pm.Recipe(network, training)
 
@@ -53,6 +58,7 @@ class LinearSampler:
     standardizer: pm.Standardizer
     num_drawn: int = 0
     has_draws = True
+    is_posterior = False
 
     def atoms(self, z):
         raw = self.standardizer(z) @ self.coefficients

@@ -12,7 +12,7 @@ import pytest
 from pns_estimate.methods.bootstrap import BootstrapMethod
 from small_tables import LinearMethod, small_recipe
 
-KINDS = {"epinet": "epinet", "ensemble": "ensemble"}  # the others are anchored
+KINDS = {name: name for name in ("crossfit", "epinet", "ensemble")}  # others: anchored
 OURS = [name for name in pe.METHODS if name != LinearMethod.name]
 
 

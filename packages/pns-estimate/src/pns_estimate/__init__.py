@@ -16,9 +16,11 @@ from pns_estimate.methods import (
     register_method,
 )
 from pns_estimate.methods.bootstrap import make_bootstrap
+from pns_estimate.methods.crossfit import CrossFitRecipe
 
 __all__ = [
     "METHODS",
+    "CrossFitRecipe",
     "FitSummary",
     "Method",
     "MethodFit",

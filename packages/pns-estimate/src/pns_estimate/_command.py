@@ -57,7 +57,7 @@ _PREDICT = _text_flag(
 _LOAD = _text_flag("load", "A model/ folder; nothing is fitted.")
 _OUT = _text_flag("out", "The folder to write; it must not exist or be empty.")
 _METHOD = flags.DEFINE_enum(
-    "method", "epinet", list(METHODS), "Where uncertainty comes from."
+    "method", "crossfit", list(METHODS), "Where uncertainty comes from."
 )
 _ESTIMAND = flags.DEFINE_enum("estimand", "pns", list(pb.ESTIMANDS), "What to bound.")
 _TARGET = flags.DEFINE_enum(

@@ -29,22 +29,22 @@ class PnsEstimator:
     """Bounds, for every person, the probability that the treatment makes the difference.
 
     Args:
-      method: a name from `pns_estimate.METHODS`: 'epinet', 'ensemble', 'bootstrap_full',
-        'bootstrap_last_layer', or 'plug_in', which corrects nothing and gives no
-        coverage; or one of your own, see `register_method`.
+      method: a name from `pns_estimate.METHODS`: 'crossfit', 'epinet', 'ensemble',
+        'bootstrap_full', 'bootstrap_last_layer', or 'plug_in', which corrects nothing and
+        gives no coverage; or one of your own, see `register_method`.
       num_draws: draws behind each interval; a bootstrap has its own number.
       seed: decides all randomness.
       missing: covariates without a value: 'error', or 'indicator' columns.
       unseen: categories that are not in the training tables: 'error', or 'unknown'.
       calibrate: scale the draws by the largest factor that fits held-out people (within
-        the 95% interval of its profile).
+        the 95% interval of its profile); 'crossfit' is calibrated by itself.
       recipe: the method's settings; its own defaults if None.
       progress: show a bar while fitting, if there is a terminal.
     """
 
     def __init__(
         self,
-        method: str = "epinet",
+        method: str = "crossfit",
         *,
         num_draws: int = 2000,
         seed: int = 0,

@@ -46,8 +46,9 @@ def fit_method(
             "there are too few people to learn from: some of both tables are held out "
             "to judge the fit; give larger tables."
         ) from error
-    sampler, held_out, standardizer, _ = learned
-    if not (calibrate and sampler.has_draws and len(held_out.z)):
+    sampler, held_out, standardizer = learned[:3]
+    wanted = calibrate and not learned.is_calibrated
+    if not (wanted and sampler.has_draws and len(held_out.z)):
         return CalibratedFit(learned, ScaledSampler(sampler), None)
     calibration = calibrate_sampler(
         split_key(key).calibrate, sampler, standardizer, held_out

@@ -64,7 +64,13 @@ class Prediction:
         _check_alpha(alpha)
         if target not in ("set", "parameter"):
             raise UserError(f"target must be 'set' or 'parameter', got {target!r}.")
-        if self.sampler.has_draws:
+        if self.sampler.is_posterior:
+            result = _with_enough_draws(
+                lambda: pi.credible_intervals(
+                    self.draws, alpha, estimand=bounded, target=target
+                )
+            )
+        elif self.sampler.has_draws:
             result = _with_enough_draws(
                 lambda: pi.intervals_from_draws(
                     self.draws,

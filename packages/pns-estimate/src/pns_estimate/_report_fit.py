@@ -60,6 +60,8 @@ def fit(summary: FitSummary) -> str:
             f"{summary.draw_scale['best']:.2f}, and by {low:.2f} to {high:.2f} nearly as "
             "well; the largest is taken.</p>"
         )
+    if summary.notes:
+        parts.append(table(["the method", ""], list(summary.notes.items())))
     return "\n".join(parts)
 
 

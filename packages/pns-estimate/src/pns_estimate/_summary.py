@@ -32,6 +32,7 @@ class FitSummary:
       ece_joint: mean expected calibration error of the cells.
       ece_mu: mean expected calibration error of the arms.
       draw_scale: the factor of the draws, its interval and profile, or None.
+      notes: what else the method says of the fit, by label.
     """
 
     method: str
@@ -48,6 +49,7 @@ class FitSummary:
     ece_joint: float | None
     ece_mu: float | None
     draw_scale: dict[str, Any] | None
+    notes: dict[str, str]
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "FitSummary":
@@ -77,6 +79,7 @@ def summarize_fit(
         held_out=[] if history is None else history.held_out.tolist(),
         **_reliability(fit),
         draw_scale=_draw_scale(fit.calibration),
+        notes=dict(fit.learned.notes),
     )
 
 
@@ -101,7 +104,10 @@ def _reliability(fit: CalibratedFit) -> dict[str, Any]:
     arms = np.sum(held_out.experimental, axis=(0, 2))
     if not np.sum(held_out.observational) > 0 or not arms.min() > 0:
         return {"reliability": {}, "ece_joint": None, "ece_mu": None}
-    result = pm.measure_reliability(fit.sampler.atoms(held_out.z), held_out)
+    atoms = fit.learned.held_out_atoms
+    if atoms is None:
+        atoms = fit.sampler.atoms(held_out.z)
+    result = pm.measure_reliability(atoms, held_out)
     names = ["p00", "p01", "p10", "p11", "mu0", "mu1"]
     curves = {}
     for name, curve in zip(names, (*result.joint, *result.mu), strict=True):

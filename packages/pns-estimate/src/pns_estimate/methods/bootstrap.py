@@ -71,6 +71,11 @@ class BootstrapSampler:
         """A bootstrap always has draws."""
         return True
 
+    @property
+    def is_posterior(self) -> bool:
+        """Draws vary as the estimate does."""
+        return False
+
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
         """Estimates the atoms of each unit."""
         return self.model.atoms(z)

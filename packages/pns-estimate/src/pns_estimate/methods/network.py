@@ -23,6 +23,11 @@ class NetworkSampler:
         """Whether the network has an index."""
         return self.model.is_epistemic
 
+    @property
+    def is_posterior(self) -> bool:
+        """Draws vary as the estimate does."""
+        return False
+
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
         """Estimates the atoms of each unit."""
         return self.model.atoms(z)

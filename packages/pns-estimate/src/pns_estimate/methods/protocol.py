@@ -5,7 +5,9 @@ any unit, and draws of them whose distribution stands for the error of the estim
 wraps a sampler, such as `ScaledSampler`, is a sampler again.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -21,6 +23,15 @@ class Sampler(Protocol):
     @property
     def has_draws(self) -> bool:
         """Whether there are draws to correct with."""
+        ...
+
+    @property
+    def is_posterior(self) -> bool:
+        """Whether draws vary about the truth, given the data, or as the estimate does.
+
+        Posterior draws give credible intervals; sampling draws, such as a bootstrap's,
+        give corrected ones.
+        """
         ...
 
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
@@ -50,12 +61,18 @@ class MethodFit(NamedTuple):
       held_out: units that training did not see; calibration and reliability use them.
       standardizer: maps covariates [n, d] to comparable scales, to find neighbors.
       history: losses by step, or None for a method that does not iterate.
+      held_out_atoms: [n] of the held-out rows, if the sampler itself saw them.
+      is_calibrated: whether the draws need no scale from held-out units.
+      notes: what people who read a report should know of the fit, by label.
     """
 
     sampler: Sampler
     held_out: pm.Counts
     standardizer: Any
     history: pm.History | None = None
+    held_out_atoms: pb.Atoms | None = None
+    is_calibrated: bool = False
+    notes: Mapping[str, str] = MappingProxyType({})
 
 
 class Method(Protocol):

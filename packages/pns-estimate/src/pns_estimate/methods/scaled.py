@@ -31,6 +31,11 @@ class ScaledSampler:
         """Whether the sampler inside has draws."""
         return self.inner.has_draws
 
+    @property
+    def is_posterior(self) -> bool:
+        """As the sampler inside."""
+        return self.inner.is_posterior
+
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
         """Estimates the atoms of each unit, as the sampler inside does."""
         return self.inner.atoms(z)

@@ -1,0 +1,172 @@
+"""A cross-fitted bootstrap ensemble, with a local residual where covariates repeat."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pns_models as pm
+
+from pns_estimate.methods.network import NetworkSampler
+from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
+from pns_estimate.methods.registry import register_method
+from pns_estimate.methods.residual import ResidualSampler, choose_cells
+from pns_estimate.methods.scaled import ScaledSampler
+
+_JACKKNIFE_ROWS = 2000
+_LEAST_SHARED = 0.5  # share of units with a twin from which on cells are used
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossFitRecipe:
+    """Settings of the method.
+
+    Attributes:
+      portfolio: recipes of a member; the one with the least cross-fitted loss is used.
+      num_folds: everybody is held out once.
+      members_per_fold: how many networks see the same folds, each reweighted.
+      least_cell_size: units from which on the counts of a cell are used, and kept in
+        saved models; None uses no counts.
+    """
+
+    portfolio: tuple[pm.Recipe, ...] = pm.PORTFOLIO
+    num_folds: int = 5
+    members_per_fold: int = 6
+    least_cell_size: int | None = 10
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns nested plain values."""
+        portfolio = [recipe.to_json() for recipe in self.portfolio]
+        return {**vars(self), "portfolio": portfolio}
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossFitMethod:
+    """Trains the ensemble, and calibrates its draws on what each member did not see."""
+
+    name: str
+    sentence: str
+    recipe: CrossFitRecipe
+
+    def fit(
+        self,
+        key: jax.Array,
+        counts: pm.Counts,
+        recipe: CrossFitRecipe,
+        progress: bool = False,
+    ) -> MethodFit:
+        """Trains all members; the sampler needs no further calibration."""
+        keys = split_key(key)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(keys.calibrate)))
+        folded = pm.make_folds(rng, counts, recipe.num_folds)
+        result = pm.cross_fit(
+            keys.train, folded, recipe.portfolio, recipe.members_per_fold, progress
+        )
+        members = jax.tree.map(
+            np.asarray, pm.atoms_from_raw(jnp.asarray(result.held_out), "anchored")
+        )
+        mean = result.held_out.mean(axis=0)
+        sampler = _make_sampler(rng, result, members, recipe.least_cell_size)
+        return MethodFit(
+            sampler=sampler,
+            held_out=folded.counts,
+            standardizer=result.model.standardizer,
+            history=result.history,
+            held_out_atoms=jax.tree.map(
+                np.asarray, pm.atoms_from_raw(jnp.asarray(mean), "anchored")
+            ),
+            is_calibrated=True,
+            notes=_describe(recipe, result, sampler),
+        )
+
+    def load(self, folder: Path) -> Sampler:
+        """Reads a sampler with or without a residual."""
+        if (folder / "residual.npz").exists():
+            return ResidualSampler.load(folder, _load_network)
+        return ScaledSampler.load(folder, _load_network)
+
+
+def _make_sampler(
+    rng: np.random.Generator,
+    result: pm.CrossFit,
+    members: pb.Atoms,
+    least_cell_size: int | None,
+) -> Sampler:
+    """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife."""
+    inner = NetworkSampler(result.model)
+    counts, _, cell = result.folded
+    totals = result.folded.cell_totals()
+    sizes = totals.sum(axis=1)
+    shared = sizes[sizes >= 2].sum() / sizes.sum()
+    if least_cell_size is None or shared < _LEAST_SHARED:
+        return ScaledSampler(inner, _sampling_scale(rng, result))
+    profile = pi.profile_residual(
+        rng,
+        members,
+        counts.observational,
+        counts.experimental,
+        cell,
+        len(result.member_fold),
+    )
+    cells = choose_cells(np.asarray(counts.z), cell, totals, least_cell_size)
+    return ResidualSampler(inner, cells, profile)
+
+
+def _sampling_scale(rng: np.random.Generator, result: pm.CrossFit) -> float:
+    z = np.asarray(result.folded.counts.z)
+    some = rng.choice(len(z), min(len(z), _JACKKNIFE_ROWS), replace=False)
+    return pi.jackknife_scale(result.model.members(z[some]), result.member_fold)
+
+
+def _describe(
+    recipe: CrossFitRecipe, result: pm.CrossFit, sampler: Sampler
+) -> dict[str, str]:
+    """Says what was chosen, for people who read a report."""
+    chosen = recipe.portfolio[int(np.argmin(result.losses))]
+    assert isinstance(chosen.network, pm.AnchoredConfig)
+    backbone = chosen.network.backbone
+    notes = {
+        "networks": f"{len(result.member_fold)}, each trained without one of "
+        f"{recipe.num_folds} parts of the data",
+        "each network": f"{backbone.bottleneck or 'all'} linear combinations of the "
+        f"covariates, {backbone.depth} layers of {backbone.width} "
+        f"({backbone.activation}), weight decay {chosen.training.weight_decay:g}; the "
+        f"best of {len(recipe.portfolio)} kinds by the loss on data not seen",
+        "loss on data not seen": f"{min(result.losses):.4f} nats (one network a part)",
+    }
+    if isinstance(sampler, ResidualSampler):
+        return notes | _describe_residual(sampler.profile.mean())
+    assert isinstance(sampler, ScaledSampler)
+    scale = f"{sampler.draw_scale:.2f}, from a jackknife over the parts of the data"
+    return notes | {"scale of the networks' differences": scale}
+
+
+def _describe_residual(settings: pi.ResidualSettings) -> dict[str, str]:
+    scale, log, trial, log_temperature, trial_temperature = (
+        float(field[0]) for field in settings
+    )
+    return {
+        "the networks' word counts as": f"{log:.0f} people of the log and {trial:.0f} of "
+        "the trial beside the people with the same covariates",
+        "variance of what they say together, times": f"{log_temperature:.2f} (log), "
+        f"{trial_temperature:.2f} (trial)",
+        "scale of the networks' differences": f"{scale:.2f}",
+    }
+
+
+def _load_network(folder: Path) -> NetworkSampler:
+    return NetworkSampler(pm.load(folder))
+
+
+CROSSFIT = register_method(
+    CrossFitMethod(
+        "crossfit",
+        "networks trained on reweighted parts of the data, each checked on the people it "
+        "did not see",
+        CrossFitRecipe(),
+    )
+)

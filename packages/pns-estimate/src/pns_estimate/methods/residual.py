@@ -1,0 +1,152 @@
+"""A sampler that knows the counts of cells: units who share all their covariates."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+from jaxtyping import Float, Int
+
+from pns_estimate.methods.protocol import Sampler
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellCounts:
+    """Counts of the cells that are large enough to be kept.
+
+    Attributes:
+      z: encoded covariates of each cell.
+      counts: eight of each cell, observational `[x, y]` and experimental `[arm, y]`.
+    """
+
+    z: Float[np.ndarray, "num_cells d"]
+    counts: Float[np.ndarray, "num_cells 8"]
+
+    def find(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 8"]:
+        """Returns the counts of each row's cell; zeros if it is not known."""
+        known = {name: i for i, name in enumerate(_names(self.z))}
+        place = np.array([known.get(name, -1) for name in _names(z)], int)
+        return np.where(place[:, None] >= 0, self.counts[place], 0.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ResidualSampler:
+    """Moves a sampler toward the frequencies of each cell; see `pns_infer`'s residual.
+
+    A person whose cell is not known gets no counts, and so the widest draws.
+
+    Attributes:
+      inner: the sampler, an ensemble for example.
+      cells: counts of the cells.
+      profile: of the residual's settings; every draw has settings of its own.
+    """
+
+    inner: Sampler
+    cells: CellCounts
+    profile: pi.ResidualProfile
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether the sampler inside has draws."""
+        return self.inner.has_draws
+
+    @property
+    def is_posterior(self) -> bool:
+        """Draws are the posterior of each cell's law."""
+        return True
+
+    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+        """Estimates atoms: the sampler's and the frequencies, weighted."""
+        observational, experimental = _split(self.cells.find(z))
+        return pi.residual_mean(
+            self.inner.atoms(z), observational, experimental, self.profile.mean()
+        )
+
+    def draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pb.Atoms:
+        """Draws the sampler's atoms, then the law of each cell about them."""
+        seed = int(np.asarray(jax.random.key_data(key)).astype(np.uint64).sum())
+        settings = self.profile.sample(np.random.default_rng(seed), num_draws)
+        _, first, place = np.unique(
+            np.array(_names(z)), return_index=True, return_inverse=True
+        )
+        cells = z[first]
+        drawn = pi.scale_draws(
+            self.inner.draws(key, cells, num_draws), settings.draw_scale
+        )
+        observational, experimental = _split(self.cells.find(cells))
+        joint, mu = np.empty_like(drawn.joint), np.empty_like(drawn.mu)
+        for i, name in enumerate(_names(cells)):
+            # A cell's randomness is its own, whoever else is asked about.
+            rng = np.random.default_rng([seed, int.from_bytes(name, "little")])
+            model = pb.Atoms(drawn.joint[:, i], drawn.mu[:, i])
+            joint[:, i], mu[:, i] = pi.draw_residual(
+                rng, model, observational[i], experimental[i], settings
+            )
+        return pb.project_to_compatible(pb.Atoms(joint[:, place], mu[:, place]))
+
+    def save(self, folder: Path) -> None:
+        """Writes counts and profile, and the sampler inside to a folder of its own."""
+        folder.mkdir()
+        np.savez(
+            folder / "residual.npz",
+            z=self.cells.z,
+            counts=self.cells.counts,
+            weight=self.profile.weight,
+            log_likelihood=self.profile.log_likelihood,
+            **self.profile.settings._asdict(),
+        )
+        self.inner.save(folder / "inner")
+
+    @classmethod
+    def load(
+        cls, folder: Path, load_inner: Callable[[Path], Sampler]
+    ) -> "ResidualSampler":
+        """Reads what `save` wrote."""
+        with np.load(folder / "residual.npz", allow_pickle=False) as stored:
+            fields = {name: stored[name] for name in stored.files}
+        settings = pi.ResidualSettings(
+            *(fields[name] for name in pi.ResidualSettings._fields)
+        )
+        profile = pi.ResidualProfile(
+            settings, fields["weight"], fields["log_likelihood"]
+        )
+        cells = CellCounts(fields["z"], fields["counts"])
+        return cls(load_inner(folder / "inner"), cells, profile)
+
+
+def _names(z: Float[np.ndarray, "n d"]) -> list[bytes]:
+    """Hashes rows; -0.0 and 0.0 are one value."""
+    rows = np.ascontiguousarray(z, np.float32) + np.float32(0)
+    return [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows]
+
+
+def _split(
+    counts: Float[np.ndarray, "n 8"],
+) -> tuple[Float[np.ndarray, "n 2 2"], Float[np.ndarray, "n 2 2"]]:
+    return counts[:, :4].reshape(-1, 2, 2), counts[:, 4:].reshape(-1, 2, 2)
+
+
+def choose_cells(
+    z: Float[np.ndarray, "n d"],
+    cell: Int[np.ndarray, " n"],
+    totals: Float[np.ndarray, "num_cells 8"],
+    least_size: int,
+) -> CellCounts:
+    """Keeps the cells with enough units.
+
+    Args:
+      z: covariates of rows.
+      cell: of each row.
+      totals: eight counts of each cell.
+      least_size: units, of both sources together.
+    """
+    first = np.full(len(totals), -1)
+    first[cell[::-1]] = np.arange(len(cell))[::-1]
+    kept = totals.sum(axis=1) >= least_size
+    return CellCounts(z[first[kept]], totals[kept])

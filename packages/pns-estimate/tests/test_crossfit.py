@@ -1,0 +1,137 @@
+"""The cross-fitted method: cells and their counts, draws by cell, no cells at all."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pns_bounds as pb
+import pns_estimate as pe
+import pns_infer as pi
+import pns_models as pm
+import pytest
+from pns_estimate.methods.crossfit import CROSSFIT
+from pns_estimate.methods.residual import CellCounts, ResidualSampler, choose_cells
+from small_tables import draw_table, fit, small_recipe
+
+
+class OneLaw:
+    """Says the same law of everybody, without any noise."""
+
+    has_draws, is_posterior = True, False
+
+    def atoms(self, z):
+        return pb.Atoms(np.full((len(z), 2, 2), 0.25), np.full((len(z), 2), 0.5))
+
+    def draws(self, key, z, num_draws):
+        atoms = self.atoms(z)
+        return pb.Atoms(*(np.repeat(part[None], num_draws, axis=0) for part in atoms))
+
+
+@pytest.fixture
+def sampler():
+    """A known cell at z = 0 with 3,000 units; strength 1,000 and temperature 2."""
+    counts = np.array([[500.0, 400, 300, 800, 300, 200, 100, 400]])
+    settings = pi.ResidualSettings(*(np.array([v]) for v in (0.0, 1e3, 1e3, 2.0, 1.0)))
+    profile = pi.ResidualProfile(settings, np.ones(1), np.zeros(1))
+    return ResidualSampler(OneLaw(), CellCounts(np.zeros((1, 2)), counts), profile)
+
+
+def test_draws_of_a_known_cell_have_the_moments_of_its_posterior(sampler):
+    """Closed form: Dirichlet((1000 / 4 + counts) / 2), Beta(500 + hits, 500 + misses)."""
+    drawn = sampler.draws(jax.random.key(0), np.zeros((1, 2), np.float32), 4000)
+    shape = (250 + sampler.cells.counts[0, :4]) / 2
+    mean = shape / shape.sum()
+    error = np.sqrt(mean * (1 - mean) / (shape.sum() + 1))
+    # 4,000 draws: a mean is right to 1.6% of a deviation, a deviation to 1.1%.
+    joint = drawn.joint[:, 0].reshape(-1, 4)
+    np.testing.assert_allclose(joint.mean(axis=0), mean, atol=0.08 * error.max())
+    np.testing.assert_allclose(joint.std(axis=0), error, rtol=0.06)
+    hits = 500 + sampler.cells.counts[0, [5, 7]]
+    size = 1000 + sampler.cells.counts[0, 4:].reshape(2, 2).sum(axis=1)
+    np.testing.assert_allclose(drawn.mu[:, 0].mean(axis=0), hits / size, atol=2e-3)
+    estimate = sampler.atoms(np.zeros((1, 2), np.float32))
+    np.testing.assert_allclose(estimate.joint[0].ravel(), mean, rtol=1e-6)
+    np.testing.assert_allclose(estimate.mu[0], hits / size, rtol=1e-6)
+
+
+def test_people_of_a_cell_share_their_draws_and_others_get_the_models(sampler):
+    z = np.array([[0, 0], [1, 0], [0, 0], [-0.0, 0]], np.float32)
+    drawn = sampler.draws(jax.random.key(0), z, 200)
+    np.testing.assert_array_equal(drawn.mu[:, 0], drawn.mu[:, 2])
+    np.testing.assert_array_equal(drawn.mu[:, 0], drawn.mu[:, 3])
+    assert np.all(pb.is_compatible(drawn))
+    alone = sampler.draws(jax.random.key(0), z[1:2], 200)
+    np.testing.assert_array_equal(alone.joint[:, 0], drawn.joint[:, 1])
+    # Without counts the model is worth 1,000 units, at temperature 2 no more than 500.
+    error = np.sqrt(0.25 * 0.75 / 501)
+    np.testing.assert_allclose(drawn.joint[:, 1].std(axis=0), error, rtol=0.2)
+    other = sampler.draws(jax.random.key(1), z, 200)
+    assert np.abs(other.mu - drawn.mu).max() > 0.01
+
+
+def test_small_cells_are_not_kept():
+    z = np.array([[0.0], [1.0], [0.0], [2.0]], np.float32)
+    cell = np.array([0, 1, 0, 2])
+    totals = np.array([[9.0] + [0] * 7, [10.0] + [0] * 7, [3.0, 8.0] + [0] * 6])
+    kept = choose_cells(z, cell, totals, least_size=10)
+    np.testing.assert_array_equal(kept.z, [[1.0], [2.0]])
+    np.testing.assert_array_equal(kept.find(z).sum(axis=1), [0, 10, 0, 11])
+
+
+def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
+    recipe = small_recipe("crossfit")
+    shared = fit(*tables, method="crossfit", recipe=recipe)
+    assert isinstance(shared._state.sampler.inner, ResidualSampler)
+    assert "people of the log" in " ".join(shared.summary_.notes.values())
+    rng = np.random.default_rng(0)
+    unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
+    alone = fit(*unique, method="crossfit", recipe=recipe)
+    scale = alone._state.sampler.inner.draw_scale
+    assert 0 < scale <= 1 and "jackknife" in " ".join(alone.summary_.notes.values())
+    without = dataclasses.replace(recipe, least_cell_size=None)
+    refused = fit(*tables, method="crossfit", recipe=without)
+    assert not hasattr(refused._state.sampler.inner, "cells")
+
+
+def test_held_out_answers_are_for_everybody(tables):
+    learned = CROSSFIT.fit(
+        jax.random.key(0),
+        pm.counts_from_tables(
+            *(
+                (t[["member"]].to_numpy(np.float32), t["x"].values, t["y"].values)
+                for t in tables
+            )
+        ),
+        small_recipe("crossfit"),
+    )
+    assert sum(part.sum() for part in learned.held_out[1:]) == 5000
+    assert len(learned.held_out_atoms.mu) == len(learned.held_out.z)
+    assert np.all(pb.is_compatible(learned.held_out_atoms))
+
+
+def test_few_people_are_told(tables):
+    observational, experimental = tables
+    with pytest.raises(pe.UserError, match="too few people"):
+        fit(
+            observational.iloc[:5],
+            experimental.iloc[:4],
+            method="crossfit",
+            recipe=small_recipe("crossfit"),
+        )
+
+
+def test_intervals_are_narrower_with_more_people():
+    """The same small recipe on a twentieth of the people, and on all of them."""
+    widths = []
+    for size in (1000, 20_000):
+        tables = draw_table(size, False, 3), draw_table(size // 2, True, 4)
+        covariates = ["region", "member"]
+        estimator = fit(
+            *tables,
+            method="crossfit",
+            covariates=covariates,
+            recipe=small_recipe("crossfit"),
+        )
+        answer = estimator.intervals(draw_table(50, True, 5)[covariates])
+        widths.append((answer["upper"] - answer["lower"]).mean())
+    assert widths[1] < widths[0] - 0.02
