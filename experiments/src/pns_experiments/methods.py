@@ -35,8 +35,8 @@ class Method(Protocol):
     """A row of Table 1: a recipe, and how intervals come of it."""
 
     @property
-    def recipe(self) -> pm.Recipe:
-        """Network and training."""
+    def recipe(self) -> Any:
+        """Network and training, or what else the method needs."""
         ...
 
     def answer(
@@ -80,7 +80,7 @@ class FrontDoor:
     method: str
 
     @property
-    def recipe(self) -> pm.Recipe:
+    def recipe(self) -> Any:
         """Returns the default of pns-estimate."""
         return pe.get_method(self.method).recipe
 
@@ -208,6 +208,7 @@ METHODS: dict[str, Method] = {
     "anchored": PlugIn(_DEFAULT),
     "bootstrap_full": FrontDoor("bootstrap_full"),
     "bootstrap_last_layer": FrontDoor("bootstrap_last_layer"),
+    "crossfit": FrontDoor("crossfit"),
     "epinet": FrontDoor("epinet"),
     "ensemble": FrontDoor("ensemble"),
     "paper_bootstrap_full": PaperBootstrap("full", pm.PRESETS["paper_bootstrap"]),

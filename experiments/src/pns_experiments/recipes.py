@@ -1,11 +1,14 @@
 """Recipes that train in seconds, for smoke runs."""
 
 import dataclasses
-from typing import Any, Literal
+import functools
+from typing import Any, Literal, TypeVar
 
+import pns_estimate as pe
 import pns_models as pm
 
 Size = Literal["full", "smoke"]
+Recipe = TypeVar("Recipe", pm.Recipe, pe.CrossFitRecipe)
 
 # What a network of a smoke run has instead, where its config has such a field.
 _SMALL: dict[str, Any] = {
@@ -16,14 +19,30 @@ _SMALL: dict[str, Any] = {
 }
 
 
-def resize(recipe: pm.Recipe, size: Size) -> pm.Recipe:
+def resize(recipe: Recipe, size: Size) -> Recipe:
     """Returns the recipe itself, or a small one of the same kind."""
-    if size == "full":
-        return recipe
+    return recipe if size == "full" else _small(recipe)
+
+
+@functools.singledispatch
+def _small(recipe: Any) -> Any:
+    raise TypeError(f"no small recipe is known for {type(recipe).__name__}.")
+
+
+@_small.register
+def _(recipe: pm.Recipe) -> pm.Recipe:
     training = dataclasses.replace(
         recipe.training, epochs=None, max_steps=40, eval_every=20
     )
     return pm.Recipe(_shrink(recipe.network), training)
+
+
+@_small.register
+def _(recipe: pe.CrossFitRecipe) -> pe.CrossFitRecipe:
+    member = _small(recipe.portfolio[0])
+    return dataclasses.replace(
+        recipe, portfolio=(member,), num_folds=2, members_per_fold=2
+    )
 
 
 def _shrink(network: Any) -> Any:

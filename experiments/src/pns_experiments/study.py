@@ -61,9 +61,11 @@ _DEFAULT = (
     "bootstrap_last_layer",
     "epinet",
     "ensemble",
+    "crossfit",
 )
 _PAPER = ("paper_bootstrap_last_layer", "paper_bootstrap_full", "paper_epinet_low_dim")
-_HIGH_DIM = ("anchored", "bootstrap_last_layer", "epinet")
+_HIGH_DIM = ("anchored", "bootstrap_last_layer", "epinet", "crossfit")
+_SENSITIVITY = ("epinet", "crossfit")
 
 # Table 6 (tab:sensitivity), upper and lower part.
 _VARYING = ((100_000, 20_000), (100_000, 50_000), (100_000, 80_000), (100_000, 100_000))
@@ -85,18 +87,18 @@ PRESETS: dict[str, Study] = {
         1,
     ),
     "high_dim_small": Study(("acic",), ((200_000, 100_000),), 2000, _HIGH_DIM, 1),
-    "sensitivity": Study(_LI_1, _VARYING, 3000, ("epinet",), 2, "sensitivity"),
+    "sensitivity": Study(_LI_1, _VARYING, 3000, _SENSITIVITY, 2, "sensitivity"),
     "sensitivity_balanced": Study(
-        _LI_1, _BALANCED, 3000, ("epinet",), 1, "sensitivity"
+        _LI_1, _BALANCED, 3000, _SENSITIVITY, 1, "sensitivity"
     ),
     "sensitivity_full": Study(
-        _LI_1, (*_VARYING, *_BALANCED), 3000, ("epinet",), 10, "sensitivity"
+        _LI_1, (*_VARYING, *_BALANCED), 3000, _SENSITIVITY, 10, "sensitivity"
     ),
     "robustness": Study(
         ROBUSTNESS_MODELS,
         ((50_000, 25_000),),
         2000,
-        ("anchored", "epinet"),
+        ("anchored", "epinet", "crossfit"),
         1,
         "robustness",
     ),
