@@ -13,6 +13,8 @@ import pns_bounds as pb
 from jaxtyping import Float, Int, Num
 from scipy import special
 
+from pns_infer._inputs import checked_counts
+
 Array = Any  # NumPy or JAX
 
 _DRAW_SCALES = np.geomspace(1 / 8, 8, 25)
@@ -49,6 +51,12 @@ def scale_draws(
       draw_scale: 1 changes nothing; 0 makes all draws equal. One for all draws, or one
         for each.
     """
+    num_draws, shape = len(draws.mu), np.shape(draw_scale)
+    if shape not in ((), (num_draws,)):
+        raise ValueError(
+            f"draw_scale must be one number, or one for each of the {num_draws} draws, "
+            f"got shape {list(shape)}."
+        )
     return _rescale(_free_numbers(draws), draw_scale)
 
 
@@ -67,8 +75,13 @@ def combine_members(
     Returns:
       Compatible atoms [num_draws, ...].
     """
-    xp = members.mu.__array_namespace__()
-    weights = coefficients + 1 / len(members.mu)
+    xp, num_members = members.mu.__array_namespace__(), len(members.mu)
+    if np.ndim(coefficients) != 2 or np.shape(coefficients)[1] != num_members:
+        raise ValueError(
+            f"coefficients must have shape [num_draws, {num_members}], one for each "
+            f"member, got {list(np.shape(coefficients))}."
+        )
+    weights = coefficients + 1 / num_members
     weights = weights - xp.mean(coefficients, axis=1, keepdims=True)
     free = _Free(*(xp.tensordot(weights, part, 1) for part in _free_numbers(members)))
     return _link(free)
@@ -146,7 +159,7 @@ def calibrate_draws(
     draws = pb.Atoms(*(np.asarray(part, np.float64) for part in draws))
     num_points = draws.mu.shape[1]
     cells = [
-        _checked_counts(name, part, num_points)
+        checked_counts(name, part, (num_points, 2, 2))
         for name, part in (
             ("observational", observational),
             ("experimental", experimental),
@@ -169,18 +182,6 @@ def calibrate_draws(
         draw_scales=scales,
         log_likelihood=profile,
     )
-
-
-def _checked_counts(
-    name: str, counts: Num[Array, "num_points 2 2"], num_points: int
-) -> Float[np.ndarray, "num_points 2 2"]:
-    counts = np.asarray(counts, float)
-    if counts.shape != (num_points, 2, 2) or not np.all(counts >= 0):
-        raise ValueError(
-            f"{name} must be counts of shape {[num_points, 2, 2]}, one table per point "
-            f"of the draws, got {list(counts.shape)}."
-        )
-    return counts
 
 
 def _joint_log_likelihood(

@@ -8,10 +8,11 @@ truths the prior describes, not at the worst point.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import special
 
 from pns_infer._critical import order_statistic
@@ -82,11 +83,11 @@ def _of_block(
     )
 
 
-class _Side:
-    """Sorted draws of a minimum [num_draws, num_points], and the term that binds most."""
+class _Side(NamedTuple):
+    """Sorted draws of a minimum, and the term that attains it most often."""
 
-    def __init__(self, values: np.ndarray, binding: np.ndarray):
-        self.values, self.binding = values, binding
+    values: Float[np.ndarray, "draws points"]
+    binding: Int[np.ndarray, " points"]
 
 
 def _bound(terms: Float[np.ndarray, "draws points terms"], limit: float) -> _Side:

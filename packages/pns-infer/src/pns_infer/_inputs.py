@@ -7,6 +7,7 @@ from typing import Any, Literal
 import jax.core
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Float
 
 from pns_infer._critical import Side, TooFewDrawsError, make_side
 
@@ -40,6 +41,20 @@ def check_sample_size(sample_size: float) -> None:
     """Raises unless log n is safely positive."""
     if not 2 <= sample_size < np.inf:
         raise ValueError(f"sample_size must be at least 2, got {sample_size}.")
+
+
+def checked_counts(
+    name: str, counts: Array, shape: tuple[int, ...]
+) -> Float[np.ndarray, "..."]:
+    """Returns counts as numbers; raises unless they have this shape and are counts."""
+    counts = np.asarray(counts, float)
+    if counts.shape != shape:
+        raise ValueError(
+            f"{name} must be counts of shape {list(shape)}, got {list(counts.shape)}."
+        )
+    if not np.all((counts >= 0) & (counts < np.inf)):
+        raise ValueError(f"{name} must be counts: finite numbers, none below 0.")
+    return counts
 
 
 def term_blocks(

@@ -10,7 +10,7 @@ covariates that never repeat. It knows nothing of bias that all members share.
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 
 def jackknife_scale(members: pb.Atoms, fold: Int[np.ndarray, " num_members"]) -> float:
@@ -18,17 +18,16 @@ def jackknife_scale(members: pb.Atoms, fold: Int[np.ndarray, " num_members"]) ->
 
     Args:
       members: [num_members, num_points] atoms of every member at the same points.
-      fold: the fold that each member did not see; every fold has as many members, 2 at
-        least.
+      fold: the fold that each member did not see; two folds or more, every one with as
+        many members, 2 at least.
 
     Returns:
-      A factor for deviations with the members' covariance.
+      A factor for deviations with the members' covariance, the same at all points: it
+      compares variances that are averaged over them. 0 if the members do not differ.
     """
     values = np.asarray(pb.pack_atoms(members), np.float64)
-    fold = np.asarray(fold)
-    num_folds = int(fold.max()) + 1
-    groups = np.stack([values[fold == j] for j in range(num_folds)])
-    per_fold = groups.shape[1]
+    groups = _by_fold(values, np.asarray(fold))
+    num_folds, per_fold = groups.shape[:2]
     within = groups.var(axis=1, ddof=1).mean()
     between = groups.mean(axis=1).var(axis=0, ddof=1).mean()
     sampling = (num_folds - 1) ** 2 / num_folds * (between - within / per_fold)
@@ -36,4 +35,29 @@ def jackknife_scale(members: pb.Atoms, fold: Int[np.ndarray, " num_members"]) ->
     # sampling variance, so that is at most f times what members of a fold vary by.
     most = (1 - 1 / num_folds) * within
     error = np.clip(sampling, 0, most) + within / len(values)
-    return float(np.sqrt(error / values.var(axis=0, ddof=1).mean()))
+    total = values.var(axis=0, ddof=1).mean()
+    return float(np.sqrt(error / total)) if total > 0 else 0.0
+
+
+def _by_fold(
+    values: Float[np.ndarray, "num_members num_points 6"],
+    fold: Int[np.ndarray, " num_members"],
+) -> Float[np.ndarray, "num_folds per_fold num_points 6"]:
+    """Arranges members by fold; raises unless every fold has as many, 2 at least."""
+    if values.ndim != 3 or 0 in values.shape:
+        raise ValueError(
+            "members must be atoms of shape [num_members, num_points], got "
+            f"{list(values.shape[:-1])}."
+        )
+    if fold.shape != values.shape[:1]:
+        raise ValueError(
+            f"fold must have shape [{len(values)}], one label for each member, got "
+            f"{list(fold.shape)}."
+        )
+    labels, sizes = np.unique(fold, return_counts=True)
+    if len(labels) < 2 or sizes.min() < 2 or sizes.min() != sizes.max():
+        raise ValueError(
+            "a jackknife needs two folds or more, all with the same number of members, "
+            f"2 at least; got folds of {sizes.tolist()} members."
+        )
+    return np.stack([values[fold == label] for label in labels])

@@ -14,8 +14,8 @@ did not see them, the counts are those of the other folds, and the Dirichlet-mul
 probability of what happened is the likelihood. `draw_scale` scales the members' own
 deviations about their mean, which are part of the model's uncertainty.
 
-All of it is exact for counts of any size, and a draw is a compatible law by construction:
-mu is moved to the nearest value that the drawn p admits.
+Nothing here is approximated for large counts, and a draw is a compatible law by
+construction: mu is moved to the nearest value that the drawn p admits.
 """
 
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from jaxtyping import Float, Int, Num
 from scipy import special
 
 from pns_infer._calibration import combine_members
+from pns_infer._inputs import checked_counts
 
 Array = Any  # NumPy or JAX
 
@@ -100,19 +101,32 @@ def profile_residual(
       cell: of each row.
       num_members: of the ensemble whose mean predicts; its mean has less noise than that
         of the members of one fold, which `draw_scale` accounts for.
+
+    Returns:
+      The points of the grid that matter, and their weights.
     """
-    own = [_flat(observational), _flat(experimental)]
-    rest = [_cell_sums(part, np.asarray(cell)) - part for part in own]
+    members = pb.Atoms(*(np.asarray(part) for part in members))
+    size, num_rows = _checked_members(members, num_members)
+    shape = (num_rows, 2, 2)
+    own = [
+        checked_counts("observational", observational, shape).reshape(-1, 4),
+        checked_counts("experimental", experimental, shape).reshape(-1, 4),
+    ]
+    if not sum(part.sum() for part in own) > 0:
+        raise ValueError("there are no units to judge the residual by.")
+    cell = np.asarray(cell)
+    if cell.shape != (num_rows,):
+        raise ValueError(f"cell must have shape [{num_rows}], got {list(cell.shape)}.")
+    rest = [_cell_sums(part, cell) - part for part in own]
     rows = _choose_rows(rng, own)
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
-    members = pb.Atoms(*(np.asarray(part)[:, rows] for part in members))
+    members = pb.Atoms(*(part[:, rows] for part in members))
     grids = []
     for scale in _DRAW_SCALES:
         law = _draw_laws(rng, members, scale)
         grids.append(
             [_likelihoods(*parts) for parts in zip(law, own, rest, strict=True)]
         )
-    size = len(np.asarray(members.mu))
     scales = np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / size + 1 / num_members, 0))
     return _join_sources(
         np.stack([grid[0] for grid in grids]),
@@ -135,21 +149,22 @@ def draw_residual(
       draws: [num_draws] atoms of the model.
       observational: counts of the cell `[x, y]`, 0 if it is new.
       experimental: counts `[arm, y]`.
-      settings: of each draw.
+      settings: of each draw, or one of each for all; `draw_scale` is not read.
 
     Returns:
       Compatible atoms [num_draws].
     """
+    joint, mu = _checked_atoms("draws", draws)
+    _check_settings(settings, (1, len(mu)))
     joint = _shrunk(
-        np.reshape(draws.joint, (-1, 1, 4)),
-        np.reshape(observational, (1, 4)),
+        joint.reshape(-1, 1, 4),
+        checked_counts("observational", observational, (2, 2)).reshape(1, 4),
         settings.observational_strength,
         settings.observational_temperature,
     )
-    outcome = np.stack([1 - np.asarray(draws.mu), draws.mu], axis=-1)
     arms = _shrunk(
-        outcome,
-        np.asarray(experimental),
+        np.stack([1 - mu, mu], axis=-1),
+        checked_counts("experimental", experimental, (2, 2)),
         settings.experimental_strength,
         settings.experimental_temperature,
     )
@@ -171,23 +186,68 @@ def residual_mean(
       observational: counts of each cell.
       experimental: counts of each cell.
       settings: one of each.
+
+    Returns:
+      Compatible atoms [n], with the dtype of the model's.
     """
     dtype = np.asarray(atoms.mu).dtype
-    outcome = np.stack([1 - np.asarray(atoms.mu), atoms.mu], axis=-1)
-    joint = settings.observational_strength * atoms.joint + np.asarray(observational)
-    arms = settings.experimental_strength * outcome + np.asarray(experimental)
+    joint, mu = _checked_atoms("atoms", atoms)
+    _check_settings(settings, (1,))
+    shape = (len(mu), 2, 2)
+    observational = checked_counts("observational", observational, shape)
+    experimental = checked_counts("experimental", experimental, shape)
+    outcome = np.stack([1 - mu, mu], axis=-1)
+    joint = settings.observational_strength * joint + observational
+    arms = settings.experimental_strength * outcome + experimental
     joint = joint / joint.sum(axis=(-2, -1), keepdims=True)
     mu = arms[..., 1] / arms.sum(axis=-1)
     return pb.project_to_compatible(pb.Atoms(joint.astype(dtype), mu.astype(dtype)))
 
 
-def _flat(counts: Any) -> Float[np.ndarray, "n 4"]:
-    return np.asarray(counts, float).reshape(-1, 4)
+def _checked_members(members: pb.Atoms, num_members: int) -> tuple[int, int]:
+    """Returns how many members and rows there are."""
+    joint, mu = members
+    if mu.ndim != 3 or mu.shape[2:] != (2,) or joint.shape != (*mu.shape, 2):
+        raise ValueError(
+            "members must be atoms of shape [members_per_fold, n], got joint "
+            f"{list(joint.shape)} and mu {list(mu.shape)}."
+        )
+    size = len(mu)
+    if not 2 <= size <= num_members:
+        raise ValueError(
+            "every fold needs 2 members or more, and no more than the ensemble has; "
+            f"got {size} of num_members={num_members}."
+        )
+    return size, mu.shape[1]
+
+
+def _checked_atoms(
+    name: str, atoms: pb.Atoms
+) -> tuple[Float[np.ndarray, "n 2 2"], Float[np.ndarray, "n 2"]]:
+    joint, mu = (np.asarray(part, float) for part in atoms)
+    if mu.ndim != 2 or mu.shape[1] != 2 or joint.shape != (len(mu), 2, 2):
+        raise ValueError(
+            f"{name} must be a list of atoms, joint [n, 2, 2] and mu [n, 2], got "
+            f"{list(joint.shape)} and {list(mu.shape)}."
+        )
+    return joint, mu
+
+
+def _check_settings(settings: ResidualSettings, sizes: tuple[int, ...]) -> None:
+    for name, values in zip(settings._fields[1:], settings[1:], strict=True):
+        if values.ndim != 1 or len(values) not in sizes:
+            raise ValueError(
+                f"{name} must hold {' or '.join(map(str, sizes))} numbers, got shape "
+                f"{list(values.shape)}."
+            )
+        if not (values.min() > 0 and values.max() < np.inf):
+            raise ValueError(f"{name} must be positive and finite.")
 
 
 def _cell_sums(
     counts: Float[np.ndarray, "n 4"], cell: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, "n 4"]:
+    _, cell = np.unique(cell, return_inverse=True)
     return np.stack([np.bincount(cell, part)[cell] for part in counts.T], axis=1)
 
 
@@ -286,6 +346,9 @@ def _shrunk(
 def _draw_dirichlet(
     rng: np.random.Generator, shape: Float[np.ndarray, "... outcomes"]
 ) -> Float[np.ndarray, "... outcomes"]:
-    # The least shape keeps a sum above 0 whatever underflows.
-    gamma = rng.standard_gamma(np.maximum(shape, 1e-3))
+    shape = np.maximum(shape, 1e-3)
+    gamma = rng.standard_gamma(shape)
+    # Proportions do not depend on their total: one that underflowed is drawn again.
+    while np.any(lost := gamma.sum(axis=-1) == 0):
+        gamma[lost] = rng.standard_gamma(shape[lost])
     return gamma / gamma.sum(axis=-1, keepdims=True)
