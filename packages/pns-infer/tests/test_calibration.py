@@ -171,3 +171,75 @@ def test_held_out_units_that_do_not_fit_are_told():
         pi.calibrate_draws(draws, cells, cells, draw_scales=[2.0, 1.0, 0.5])
     with pytest.raises(ValueError, match="groups must have shape"):
         pi.calibrate_draws(draws, cells, cells, groups=[0])
+
+
+def test_one_scale_for_each_draw_is_a_loop_over_scalars():
+    draws = draw_atoms(30, 4)
+    scales = np.linspace(0, 3, 30)
+    scaled = pi.scale_draws(draws, scales)
+    for i, scale in enumerate(scales):
+        alone = pi.scale_draws(draws, float(scale))
+        chex.assert_trees_all_close(
+            pb.Atoms(*(part[i] for part in scaled)),
+            pb.Atoms(*(part[i] for part in alone)),
+            atol=1e-14,
+        )
+    with pytest.raises(ValueError, match="one for each of the 30 draws"):
+        pi.scale_draws(draws, scales[:7])
+    with pytest.raises(ValueError, match="one for each of the 1 draws"):
+        pi.scale_draws(pb.Atoms(*(part[:1] for part in draws)), scales)
+
+
+def logits_of(atoms):
+    """Contrasts of log p with the first cell, and the logit of mu's position."""
+    logits = np.log(atoms.joint.reshape(*atoms.joint.shape[:-2], 4))
+    least, greatest = atoms.joint[..., 1], 1 - atoms.joint[..., 0]
+    position = (atoms.mu - least) / (greatest - least)
+    return np.concatenate(
+        [logits[..., 1:] - logits[..., :1], np.log(position / (1 - position))], axis=-1
+    )
+
+
+def test_members_without_coefficients_are_averaged_on_the_logit_scale():
+    members = draw_atoms(6, 5)
+    mean = pi.combine_members(members, np.zeros((2, 6)))
+    assert mean.mu.shape == (2, 5, 2) and np.all(pb.is_compatible(mean))
+    for draw in range(2):
+        one = pb.Atoms(mean.joint[draw], mean.mu[draw])
+        np.testing.assert_allclose(
+            logits_of(one), logits_of(members).mean(axis=0), atol=1e-10
+        )
+    same = pi.combine_members(members, np.full((1, 6), 3.0))  # only differences matter
+    np.testing.assert_allclose(same.mu[0], mean.mu[0], atol=1e-12)
+    unit = pi.combine_members(members, np.eye(6))  # member i, from the mean
+    chex.assert_trees_all_close(unit, members, atol=1e-12)
+
+
+def test_gaussian_coefficients_have_the_members_mean_and_covariance():
+    """Monte Carlo error of a covariance is sqrt((c_ii c_jj + c_ij^2) / num_draws)."""
+    members, num_draws = draw_atoms(6, 3), 20_000
+    coefficients = np.random.default_rng(0).standard_normal((num_draws, 6)) / np.sqrt(5)
+    values, known = (
+        logits_of(pi.combine_members(members, coefficients)),
+        logits_of(members),
+    )
+    for point in range(3):
+        expected = np.cov(known[:, point], rowvar=False)
+        found = np.cov(values[:, point], rowvar=False)
+        diagonal = np.diag(expected)
+        error = np.sqrt((np.outer(diagonal, diagonal) + expected**2) / num_draws)
+        assert np.all(np.abs(found - expected) < 4.5 * error)
+        gap = values[:, point].mean(axis=0) - known[:, point].mean(axis=0)
+        assert np.all(np.abs(gap) < 4.5 * np.sqrt(diagonal / num_draws))
+
+
+def test_coefficients_must_fit_the_members_and_jax_is_taken():
+    members = draw_atoms(6, 5)
+    for shape in ((6,), (4, 5)):
+        with pytest.raises(ValueError, match=r"shape \[num_draws, 6\]"):
+            pi.combine_members(members, np.zeros(shape))
+    coefficients = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    single = pb.Atoms(*(jnp.asarray(part, jnp.float32) for part in members))
+    traced = jax.jit(pi.combine_members)(single, coefficients)
+    plain = pi.combine_members(members, coefficients)
+    np.testing.assert_allclose(traced.mu, plain.mu, atol=1e-4)

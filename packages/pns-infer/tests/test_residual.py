@@ -1,0 +1,412 @@
+"""The local residual: its likelihood by an urn, its settings from their own model."""
+
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+from pns_infer import _residual
+
+MODEL = pb.Atoms(np.array([[0.3, 0.2], [0.15, 0.35]]), np.array([0.4, 0.6]))
+
+
+def make_settings(strength=200.0, temperature=1.0, size=1, experimental_strength=None):
+    fields = (1.0, strength, experimental_strength or strength, temperature)
+    return pi.ResidualSettings(
+        *(np.full(size, value) for value in (*fields, temperature))
+    )
+
+
+def repeat(atoms, size):
+    return pb.Atoms(*(np.repeat(part[None], size, axis=0) for part in atoms))
+
+
+def urn_probability(shape, counts):
+    """Log-probability of outcomes drawn one by one from an urn that adds what it gave."""
+    shape, total = np.array(shape, float), 0.0
+    for outcome, count in enumerate(counts):
+        for _ in range(int(count)):
+            total += np.log(shape[outcome] / shape.sum())
+            shape[outcome] += 1
+    return total
+
+
+@pytest.mark.parametrize("scale", [0.3, 7.0, 900.0])
+def test_dirichlet_multinomial_is_the_probability_of_an_urn(scale):
+    rng = np.random.default_rng(0)
+    shape = scale * rng.dirichlet(np.ones(4), 20)
+    counts = rng.integers(0, 9, (20, 4)).astype(float)
+    counts[0] = 0
+    np.testing.assert_allclose(
+        _residual._dirichlet_multinomial(shape, counts),
+        [urn_probability(*pair) for pair in zip(shape, counts, strict=True)],
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+def simulate(strength, num_cells, units, num_folds=2, seed=0):
+    """Counts of cells whose laws vary about the model's by a Dirichlet.
+
+    Returns:
+      Atoms of the model at each row, both counts, and the cell of each row; a row is a
+      cell and a fold.
+    """
+    rng = np.random.default_rng(seed)
+    joint = rng.dirichlet(np.full(4, 6.0), num_cells)
+    outcome = rng.dirichlet(np.full(2, 6.0), (num_cells, 2))
+    model = pb.project_to_compatible(pb.Atoms(joint.reshape(-1, 2, 2), outcome[..., 1]))
+    law, arms = joint, np.stack([1 - model.mu, model.mu], axis=-1)
+    if np.isfinite(strength):
+        law = np.stack([rng.dirichlet(strength * p) for p in law])
+        ones = rng.beta(strength * arms[..., 1], strength * arms[..., 0])
+        arms = np.stack([1 - ones, ones], axis=-1)
+    cell = np.repeat(np.arange(num_cells), num_folds)
+    observational = rng.multinomial(units, law[cell]).reshape(-1, 2, 2)
+    experimental = rng.multinomial(units, arms[cell])
+    rows = pb.Atoms(model.joint[cell], model.mu[cell])
+    return rows, observational, experimental, cell
+
+
+def profile_of(rows, observational, experimental, cell, num_members=2):
+    rng = np.random.default_rng(1)
+    members = repeat(rows, 2)
+    return pi.profile_residual(
+        rng, members, observational, experimental, cell, num_members
+    )
+
+
+def mean_log_strengths(profile):
+    settings = profile.settings
+    return [
+        profile.weight @ np.log(strength)
+        for strength in (
+            settings.observational_strength,
+            settings.experimental_strength,
+        )
+    ]
+
+
+@pytest.fixture(scope="module")
+def right():
+    """Data of strength 256, a point of the grid, and their profile."""
+    data = simulate(256, num_cells=400, units=80)
+    return data, profile_of(*data)
+
+
+def test_the_profile_finds_strength_and_temperature(right):
+    """Its log strength has Monte Carlo error 0.1 or so: half a step of the grid is 0.35."""
+    profile = right[1]
+    for value in mean_log_strengths(profile):
+        np.testing.assert_allclose(value, np.log(256), atol=0.4)
+    mean = profile.mean()
+    assert mean.observational_temperature[0] < 1.2
+    assert mean.experimental_temperature[0] < 1.35
+    np.testing.assert_allclose(profile.weight.sum(), 1)
+    assert np.all(profile.weight > 0)
+
+
+def test_the_profile_is_the_urns_probability_of_each_fold_given_the_others(right):
+    """Row by row with loops, at the best point; members are equal, so draws are too."""
+    (rows, observational, experimental, cell), profile = right
+    best = int(np.argmax(profile.log_likelihood))
+    setting = pi.ResidualSettings(*(field[best] for field in profile.settings))
+    total = 0.0
+    for i in range(len(cell)):
+        others = np.flatnonzero((cell == cell[i]) & (np.arange(len(cell)) != i))
+        strength = setting.observational_strength
+        shape = strength * rows.joint[i] + observational[others].sum(axis=0)
+        total += urn_probability(
+            shape.ravel() / setting.observational_temperature, observational[i].ravel()
+        )
+        for arm in range(2):
+            law = np.array([1 - rows.mu[i, arm], rows.mu[i, arm]])
+            shape = setting.experimental_strength * law
+            shape = shape + experimental[others, arm].sum(axis=0)
+            total += urn_probability(
+                shape / setting.experimental_temperature, experimental[i, arm]
+            )
+    gap = np.log(setting.observational_strength / setting.experimental_strength)
+    pooling = -((gap / 0.5) ** 2) / 2
+    np.testing.assert_allclose(
+        profile.log_likelihood[best], total + pooling, rtol=1e-9, atol=1e-4
+    )
+
+
+def test_a_model_that_saw_the_counts_gets_a_temperature_above_one(right):
+    """The model is moved toward the other folds' counts, which are then used again."""
+    (rows, observational, experimental, cell), clean = right
+    moved = []
+    for part, counts in zip(
+        (rows.joint, np.stack([1 - rows.mu, rows.mu], axis=-1)),
+        (observational, experimental),
+        strict=True,
+    ):
+        rest = np.stack([counts[cell == c].sum(axis=0) for c in cell]) - counts
+        axes = (-2, -1) if part is rows.joint else -1
+        weighted = 256 * part + rest
+        moved.append(weighted / weighted.sum(axis=axes, keepdims=True))
+    model = pb.project_to_compatible(pb.Atoms(moved[0], moved[1][..., 1]))
+    double = profile_of(model, observational, experimental, cell)
+    for name in ("observational_temperature", "experimental_temperature"):
+        before, after = (getattr(p.mean(), name)[0] for p in (clean, double))
+        assert after > 1.3 and after > before + 0.2
+
+
+def test_a_model_that_is_right_gets_the_greatest_strengths():
+    profile = profile_of(*simulate(np.inf, num_cells=200, units=10_000))
+    settings = profile.settings
+    for strength in (settings.observational_strength, settings.experimental_strength):
+        assert profile.weight @ (strength >= 32 * 2**10) > 0.9
+
+
+def test_a_wrong_model_gets_less_strength_from_any_labels_of_cells(right):
+    rows, observational, experimental, cell = right[0]
+    names = 10**12 - 7 * cell  # labels need not count from 0
+    same = profile_of(rows, observational, experimental, names)
+    np.testing.assert_array_equal(same.log_likelihood, right[1].log_likelihood)
+    uniform = pb.Atoms(0 * rows.joint + 0.25, 0 * rows.mu + 0.5)
+    wrong = profile_of(uniform, observational, experimental, cell)
+    for less, more in zip(
+        mean_log_strengths(wrong), mean_log_strengths(right[1]), strict=True
+    ):
+        assert less < more - 1
+
+
+def test_members_of_a_common_error_are_drawn_about_and_the_ensembles_mean_counts():
+    """Means of two members err as much as the members differ: the right scale is 1.
+
+    New cells, whose error is along one contrast, which no Dirichlet has. A scale s for
+    the mean of 2 members is sqrt(s^2 - 1/2 + 1/8) for that of 8.
+    """
+    rows, observational, experimental, _ = simulate(np.inf, 150, 300)
+    error = 0.4 * np.random.default_rng(3).standard_normal(300)
+    raw = np.log(rows.joint[None]) + np.zeros((2, 1, 1, 1))
+    raw[..., 1, 1] += error + 0.4 / np.sqrt(2) * np.array([[1], [-1]])
+    joint = np.exp(raw) / np.exp(raw).sum(axis=(-2, -1), keepdims=True)
+    members = pb.project_to_compatible(pb.Atoms(joint, repeat(rows, 2).mu))
+    cell = np.arange(300)
+    profile = pi.profile_residual(
+        np.random.default_rng(1), members, observational, experimental, cell, 8
+    )
+    allowed = np.sqrt(np.maximum(np.array([0, 0.5, 1, 1.5]) ** 2 - 3 / 8, 0))
+    scales = profile.settings.draw_scale
+    assert np.all(np.isclose(scales[:, None], allowed).any(axis=1))
+    assert profile.mean().draw_scale[0] > 0.7
+
+
+def test_many_rows_are_judged_by_a_sample(monkeypatch):
+    data = simulate(64, num_cells=30, units=20)
+    everything = profile_of(*data)
+    monkeypatch.setattr(_residual, "_MAX_ROWS", 20)
+    sample = profile_of(*data)
+    assert len(sample.weight) > len(everything.weight)  # fewer rows know less
+    np.testing.assert_array_equal(sample.weight, profile_of(*data).weight)
+
+
+def test_settings_are_drawn_by_weight_and_averaged():
+    fields = np.arange(10.0).reshape(5, 2) + 1
+    profile = pi.ResidualProfile(
+        pi.ResidualSettings(*fields), np.array([0.3, 0.7]), np.zeros(2)
+    )
+    drawn = profile.sample(np.random.default_rng(0), 10_000)
+    error = np.sqrt(0.3 * 0.7 / 10_000)
+    for field, values, mean in zip(drawn, fields, profile.mean(), strict=True):
+        np.testing.assert_allclose(np.mean(field == values[1]), 0.7, atol=4 * error)
+        np.testing.assert_allclose(mean, [0.3 * values[0] + 0.7 * values[1]])
+    # All settings of a draw come from one point.
+    np.testing.assert_array_equal(drawn.draw_scale + 2, drawn.observational_strength)
+
+
+OBSERVATIONAL = np.array([[30, 12], [9, 41]])
+EXPERIMENTAL = np.array([[22, 14], [11, 30]])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_draws_have_the_mean_and_variance_of_a_dirichlet(temperature):
+    """Counts and strength keep mu well inside its limits: no projection binds."""
+    size = 40_000
+    settings = make_settings(800.0, temperature, size, experimental_strength=400.0)
+    drawn = pi.draw_residual(
+        np.random.default_rng(0),
+        repeat(MODEL, size),
+        OBSERVATIONAL,
+        EXPERIMENTAL,
+        settings,
+    )
+    outcome = np.stack([1 - MODEL.mu, MODEL.mu], axis=-1)
+    shapes = [
+        (drawn.joint.reshape(size, 1, 4), 800 * MODEL.joint.reshape(1, 4), (1, 4)),
+        (np.stack([1 - drawn.mu, drawn.mu], axis=-1), 400 * outcome, (2, 2)),
+    ]
+    for (values, prior, form), counts in zip(
+        shapes, (OBSERVATIONAL, EXPERIMENTAL), strict=True
+    ):
+        shape = (prior + counts.reshape(form)) / temperature
+        total = shape.sum(axis=-1, keepdims=True)
+        mean = shape / total
+        variance = mean * (1 - mean) / (total + 1)
+        error = np.sqrt(variance.max() / size)
+        np.testing.assert_allclose(values.mean(axis=0), mean, atol=4.5 * error)
+        np.testing.assert_allclose(
+            values.var(axis=0), variance, rtol=5 * np.sqrt(2 / size)
+        )
+
+
+def test_the_mean_of_draws_is_residual_mean():
+    size = 40_000
+    settings = make_settings(300.0, 1.7)
+    drawn = pi.draw_residual(
+        np.random.default_rng(0),
+        repeat(MODEL, size),
+        OBSERVATIONAL,
+        EXPERIMENTAL,
+        settings,
+    )
+    mean = pi.residual_mean(
+        repeat(MODEL, 1), OBSERVATIONAL[None], EXPERIMENTAL[None], settings
+    )
+    for draws, value in zip(drawn, mean, strict=True):
+        error = draws.std(axis=0).max() / np.sqrt(size)
+        np.testing.assert_allclose(draws.mean(axis=0), value[0], atol=4.5 * error)
+
+
+def test_endless_strength_gives_the_model_and_endless_counts_the_frequencies():
+    settings = make_settings(1e14, size=50)
+    drawn = pi.draw_residual(
+        np.random.default_rng(0),
+        repeat(MODEL, 50),
+        OBSERVATIONAL,
+        EXPERIMENTAL,
+        settings,
+    )
+    for values, expected in zip(drawn, MODEL, strict=True):
+        np.testing.assert_allclose(
+            values, np.broadcast_to(expected, values.shape), 1e-5
+        )
+    counts = 1e14 * MODEL.joint[::-1], 1e14 * np.array([[0.5, 0.5], [0.5, 0.5]])
+    drawn = pi.draw_residual(
+        np.random.default_rng(0), repeat(MODEL, 50), *counts, make_settings(32.0)
+    )
+    np.testing.assert_allclose(drawn.joint - MODEL.joint[::-1], 0, atol=1e-5)
+    np.testing.assert_allclose(drawn.mu, 0.5, atol=1e-5)
+
+
+def extreme_laws(rng, size):
+    cells = np.exp(rng.uniform(-40, 0, (size, 4)))
+    cells[: size // 8] = np.eye(4)[rng.integers(0, 4, size // 8)]
+    joint = (cells / cells.sum(axis=-1, keepdims=True)).reshape(-1, 2, 2)
+    mu = np.where(rng.random((size, 2)) < 0.3, 0.0, rng.random((size, 2)))
+    return pb.project_to_compatible(pb.Atoms(joint, mu))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("strength", [1e-6, 0.02, 32.0, 65536.0, 1e15])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        np.zeros((2, 2)),
+        np.array([[0.3, 0.0], [1e-9, 2.7]]),
+        np.array([[0, 10**12], [3, 0]]),
+        np.full((2, 2), 1e200),
+    ],
+    ids=["none", "fractional", "large", "huge"],
+)
+def test_draws_are_compatible_with_no_tolerance(counts, strength, dtype):
+    """Tiny shapes underflow by the thousand; contradicting counts are projected."""
+    rng = np.random.default_rng(0)
+    draws = pb.Atoms(*(part.astype(dtype) for part in extreme_laws(rng, 500)))
+    settings = make_settings(strength, 2.9, 500)
+    drawn = pi.draw_residual(rng, draws, counts, counts[::-1], settings)
+    mean = pi.residual_mean(
+        draws,
+        np.broadcast_to(counts, (500, 2, 2)),
+        np.broadcast_to(counts[::-1], (500, 2, 2)),
+        make_settings(strength),
+    )
+    assert mean.mu.dtype == mean.joint.dtype == dtype
+    for atoms in (drawn, mean):
+        assert np.all(pb.is_compatible(atoms))
+        assert all(np.all((part >= 0) & (part <= 1)) for part in atoms)
+        np.testing.assert_allclose(atoms.joint.sum(axis=(1, 2)), 1, rtol=1e-6)
+
+
+def test_tiny_shapes_keep_their_mean_where_totals_underflow():
+    """With shapes of 0.003 and 0.001 a fifth of all totals is 0 and is drawn again."""
+    size = 20_000
+    shape = np.broadcast_to([0.003, 0.001], (size, 2))
+    drawn = _residual._draw_dirichlet(np.random.default_rng(0), shape)
+    error = np.sqrt(0.75 * 0.25 / size)
+    np.testing.assert_allclose(drawn[:, 0].mean(), 0.75, atol=4 * error)
+
+
+def test_jax_arrays_give_the_same_as_numpy():
+    draws = repeat(MODEL, 5)
+    single = pb.Atoms(*(part.astype(np.float32) for part in draws))
+    other = pb.Atoms(*(jnp.asarray(part) for part in single))
+    args = OBSERVATIONAL, EXPERIMENTAL, make_settings()
+    many = [np.broadcast_to(part, (5, 2, 2)) for part in args[:2]]
+    for left, right in (
+        [
+            pi.draw_residual(np.random.default_rng(0), atoms, *args)
+            for atoms in (single, other)
+        ],
+        [pi.residual_mean(atoms, *many, args[2]) for atoms in (single, other)],
+    ):
+        for a, b in zip(left, right, strict=True):
+            assert isinstance(b, np.ndarray)
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_profile_says_what_does_not_fit():
+    rng = np.random.default_rng(0)
+    members = repeat(repeat(MODEL, 3), 2)
+    counts, cell = np.ones((3, 2, 2)), np.arange(3)
+    with pytest.raises(
+        ValueError, match=r"members must be atoms of shape \[members_per"
+    ):
+        pi.profile_residual(rng, repeat(MODEL, 3), counts, counts, cell, 4)
+    with pytest.raises(ValueError, match="2 members or more.* got 2 of num_members=1"):
+        pi.profile_residual(rng, members, counts, counts, cell, 1)
+    with pytest.raises(ValueError, match="2 members or more"):
+        pi.profile_residual(
+            rng, pb.Atoms(*(m[:1] for m in members)), counts, counts, cell, 4
+        )
+    with pytest.raises(
+        ValueError, match=r"experimental must be counts of shape \[3, 2"
+    ):
+        pi.profile_residual(rng, members, counts, counts[:2], cell, 4)
+    with pytest.raises(ValueError, match="observational must be counts: finite"):
+        pi.profile_residual(rng, members, -counts, counts, cell, 4)
+    with pytest.raises(ValueError, match=r"cell must have shape \[3\]"):
+        pi.profile_residual(rng, members, counts, counts, cell[:2], 4)
+    with pytest.raises(ValueError, match="no units"):
+        pi.profile_residual(rng, members, 0 * counts, 0 * counts, cell, 4)
+
+
+def test_draws_and_means_say_what_does_not_fit():
+    rng = np.random.default_rng(0)
+    counts = np.ones((2, 2))
+    with pytest.raises(ValueError, match="draws must be a list of atoms"):
+        pi.draw_residual(rng, MODEL, counts, counts, make_settings())
+    with pytest.raises(
+        ValueError, match=r"observational must be counts of shape \[2, 2"
+    ):
+        pi.draw_residual(rng, repeat(MODEL, 3), counts[None], counts, make_settings())
+    with pytest.raises(ValueError, match="strength must hold 1 or 3 numbers"):
+        pi.draw_residual(rng, repeat(MODEL, 3), counts, counts, make_settings(size=2))
+    with pytest.raises(ValueError, match="temperature must be positive and finite"):
+        pi.draw_residual(
+            rng, repeat(MODEL, 3), counts, counts, make_settings(temperature=0.0)
+        )
+    with pytest.raises(
+        ValueError, match=r"experimental must be counts of shape \[3, 2"
+    ):
+        pi.residual_mean(repeat(MODEL, 3), np.ones((3, 2, 2)), counts, make_settings())
+    with pytest.raises(ValueError, match="strength must hold 1 numbers"):
+        pi.residual_mean(
+            repeat(MODEL, 3),
+            np.ones((3, 2, 2)),
+            np.ones((3, 2, 2)),
+            make_settings(size=3),
+        )
