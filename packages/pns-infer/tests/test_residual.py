@@ -222,18 +222,17 @@ OBSERVATIONAL = np.array([[30, 12], [9, 41]])
 EXPERIMENTAL = np.array([[22, 14], [11, 30]])
 
 
+def draw(settings, size):
+    rng, draws = np.random.default_rng(0), repeat(MODEL, size)
+    return pi.draw_residual(rng, draws, OBSERVATIONAL, EXPERIMENTAL, settings)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_draws_have_the_mean_and_variance_of_a_dirichlet(temperature):
     """Counts and strength keep mu well inside its limits: no projection binds."""
     size = 40_000
     settings = make_settings(800.0, temperature, size, experimental_strength=400.0)
-    drawn = pi.draw_residual(
-        np.random.default_rng(0),
-        repeat(MODEL, size),
-        OBSERVATIONAL,
-        EXPERIMENTAL,
-        settings,
-    )
+    drawn = draw(settings, size)
     outcome = np.stack([1 - MODEL.mu, MODEL.mu], axis=-1)
     shapes = [
         (drawn.joint.reshape(size, 1, 4), 800 * MODEL.joint.reshape(1, 4), (1, 4)),
@@ -256,13 +255,7 @@ def test_draws_have_the_mean_and_variance_of_a_dirichlet(temperature):
 def test_the_mean_of_draws_is_residual_mean():
     size = 40_000
     settings = make_settings(300.0, 1.7)
-    drawn = pi.draw_residual(
-        np.random.default_rng(0),
-        repeat(MODEL, size),
-        OBSERVATIONAL,
-        EXPERIMENTAL,
-        settings,
-    )
+    drawn = draw(settings, size)
     mean = pi.residual_mean(
         repeat(MODEL, 1), OBSERVATIONAL[None], EXPERIMENTAL[None], settings
     )
@@ -273,13 +266,7 @@ def test_the_mean_of_draws_is_residual_mean():
 
 def test_endless_strength_gives_the_model_and_endless_counts_the_frequencies():
     settings = make_settings(1e14, size=50)
-    drawn = pi.draw_residual(
-        np.random.default_rng(0),
-        repeat(MODEL, 50),
-        OBSERVATIONAL,
-        EXPERIMENTAL,
-        settings,
-    )
+    drawn = draw(settings, 50)
     for values, expected in zip(drawn, MODEL, strict=True):
         np.testing.assert_allclose(
             values, np.broadcast_to(expected, values.shape), 1e-5
