@@ -1,10 +1,13 @@
 """State of a training run on disk, kept with orbax."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orbax.checkpoint as ocp
+from jaxtyping import Array
 
 from pns_models._arrays import abstract_target, uncommitted
 from pns_models._errors import DamagedModelError
@@ -64,6 +67,14 @@ class RunCheckpoints:
         """Waits until everything is on disk."""
         if self._manager is not None:
             self._manager.close()
+
+
+def digest(*arrays: Array | np.ndarray) -> str:
+    """Hashes arrays, to tell data of one run from those of another."""
+    result = hashlib.sha256()
+    for array in arrays:
+        result.update(np.asarray(array).tobytes())
+    return result.hexdigest()
 
 
 def _claim(folder: Path, label: dict[str, Any]) -> None:

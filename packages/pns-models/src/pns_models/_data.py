@@ -171,6 +171,34 @@ def flat_weights(counts: Counts) -> Float[np.ndarray, "num_cells 8"]:
     return np.concatenate(parts, axis=1)
 
 
+def check_counts(counts: Counts) -> None:
+    """Raises unless shapes fit, numbers are finite and both arms have units."""
+    shapes = [np.shape(part) for part in counts]
+    expected = [(shapes[0][0], 2, 2)] * 2
+    if len(shapes[0]) != 2 or shapes[1:] != expected:
+        raise ValueError(
+            "counts must have z [n, d] and two tables of cells [n, 2, 2], got shapes "
+            f"{shapes}; make them with counts_from_tables."
+        )
+    z = np.asarray(counts.z)
+    bad = ~np.isfinite(z).all(axis=0)
+    if bad.any():
+        raise ValueError(
+            "z has missing or infinite values in columns "
+            f"{np.flatnonzero(bad).tolist()}."
+        )
+    for name, cells in zip(counts._fields[1:], counts[1:], strict=True):
+        cells = np.asarray(cells)
+        if not np.all(np.isfinite(cells) & (cells >= 0)):
+            raise ValueError(f"{name} counts must be finite and not negative.")
+    arms = np.asarray(counts.experimental, np.float64).sum(axis=(0, 2))
+    if arms.sum() > 0 and arms.min() <= 0:
+        raise ValueError(
+            "the experiment needs units in both arms, got "
+            f"{arms[0]:g} in control and {arms[1]:g} in treatment."
+        )
+
+
 def _row_hashes(z: Float[np.ndarray, "n d"]) -> Shaped[np.ndarray, " n"]:
     """Hashes rows of float32 to 64 bits, a block of rows at a time."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ class TooFewRowsError(ValueError):
     """A part of the data lacks units of a source.
 
     Attributes:
-      part: which part, 'training' or 'held-out'.
+      part: which part, 'training', 'held-out' or 'fold'.
       observational: its observational units.
       experimental: its experimental units.
     """

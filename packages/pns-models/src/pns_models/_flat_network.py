@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from pns_models._anchored import AnchoredNet
+
+Result = TypeVar("Result")  # arrays, or a tree of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +74,8 @@ def flatten_network(network: AnchoredNet) -> FlatNetwork:
     return FlatNetwork(call, ravel_pytree(params)[0], ravel_pytree(scales)[0])
 
 
-def map_networks(function: Callable[[Any], jax.Array], stacked: Any) -> jax.Array:
-    """Applies a network to each of several stacked parameter trees.
+def map_networks(function: Callable[[Any], Result], stacked: Any) -> Result:
+    """Applies a function of a network to each of several stacked parameter trees.
 
     On a CPU one network after the other keeps activations in its cache and every core
     on one product, which is near twice as fast as a batched product; accelerators

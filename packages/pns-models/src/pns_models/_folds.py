@@ -1,19 +1,23 @@
 """Folds: who is held out with whom.
 
-Every unit lies in one fold. A row of `FoldedCounts` holds the units of one fold that share
-covariates, so a covariate vector has as many rows as folds in which it occurs.
+Every unit lies in one fold. A row of `FoldedCounts` holds the units of one fold that
+share covariates, so a covariate vector has as many rows as folds in which it occurs.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from pns_models._data import Counts, flat_weights, group_rows, merge_counts
+from pns_models._data import (
+    Counts,
+    check_counts,
+    flat_weights,
+    group_rows,
+    merge_counts,
+)
 from pns_models._errors import TooFewRowsError
-
-Array = Any  # NumPy or JAX
 
 
 class FoldedCounts(NamedTuple):
@@ -53,24 +57,41 @@ def make_folds(
 
     Args:
       rng: decides the folds.
-      counts: any counts; merged ones unless rows are kept together.
+      counts: any counts, merged or not.
       num_folds: at least 2.
       groups: of each row, a label; rows of a group lie in one fold.
-      whole_rows: keep the units of a row in one fold, as for weights; otherwise a row of
-        c units is c units, each with a fold of its own.
+      whole_rows: keep the units of a row in one fold, as a row that stands for one unit
+        with a weight; otherwise a count of c is c units, each with a fold of its own.
+
+    Returns:
+      The counts by covariates and fold; rows of a fold that share covariates are merged.
 
     Raises:
       TooFewRowsError: if a fold lacks units of the observational source or of an arm.
     """
     if num_folds < 2:
         raise ValueError(f"num_folds must be at least 2, got {num_folds}.")
+    check_counts(counts)
     if groups is None and not whole_rows:
         folded = _thin(rng, merge_counts(counts), num_folds)
     else:
-        labels = np.arange(len(counts.z)) if groups is None else np.asarray(groups)
+        labels = _checked_labels(groups, len(counts.z))
         folded = _merge(counts, _assign_labels(rng, labels, num_folds))
     _check_folds(folded, num_folds)
     return folded
+
+
+def _checked_labels(groups: ArrayLike | None, size: int) -> Shaped[np.ndarray, " n"]:
+    """Returns a label of each row; without groups each has one of its own."""
+    if groups is None:
+        return np.arange(size)
+    labels = np.asarray(groups)
+    if labels.shape != (size,):
+        raise ValueError(
+            f"groups must hold {size} labels, one per row of counts, got shape "
+            f"{list(labels.shape)}."
+        )
+    return labels
 
 
 def _thin(rng: np.random.Generator, counts: Counts, num_folds: int) -> FoldedCounts:
@@ -89,7 +110,7 @@ def _thin(rng: np.random.Generator, counts: Counts, num_folds: int) -> FoldedCou
 
 
 def _assign_labels(
-    rng: np.random.Generator, labels: np.ndarray, num_folds: int
+    rng: np.random.Generator, labels: Shaped[np.ndarray, " n"], num_folds: int
 ) -> Int[np.ndarray, " n"]:
     """Puts the largest groups first, each into the fold that has the fewest rows."""
     _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -115,6 +136,7 @@ def _merge(counts: Counts, fold: Int[np.ndarray, " n"]) -> FoldedCounts:
 
 
 def _check_folds(folded: FoldedCounts, num_folds: int) -> None:
+    """Raises if a fold lacks units of the observational source or of an arm."""
     weights = flat_weights(folded.counts)
     sums = np.stack([np.bincount(folded.fold, w, num_folds) for w in weights.T], axis=1)
     parts = {
@@ -124,10 +146,11 @@ def _check_folds(folded: FoldedCounts, num_folds: int) -> None:
     }
     for name, by_fold in parts.items():
         if by_fold.min() <= 0:
+            first = int(by_fold.argmin())
             raise TooFewRowsError(
-                f"fold {int(by_fold.argmin()) + 1} of {num_folds} has no {name}; give "
-                "more data, fewer folds, or smaller groups.",
+                f"fold {first + 1} of {num_folds} has no {name}; give more data, fewer "
+                "folds, or smaller groups.",
                 part="fold",
-                observational=float(sums[:, :4].sum()),
-                experimental=float(sums[:, 4:].sum()),
+                observational=float(sums[first, :4].sum()),
+                experimental=float(sums[first, 4:].sum()),
             )

@@ -1,8 +1,11 @@
 """Members of a cross-fitted ensemble, trained side by side.
 
 Each member has a fold that it does not see, and a random weight for every unit that it
-does: Exp(1), which is a bootstrap. A step looks at a few hundred units of each source,
+does: Exp(1), which is a bootstrap. A step visits a few hundred units of each source,
 drawn from the member's own data, so its cost does not depend on the number of rows.
+An entry is a count that is not 0; a count of c is visited as c units are, each visit with
+the mean of their weights.
+
 All randomness is a function of the member's key and the step.
 """
 
@@ -23,6 +26,9 @@ from pns_models._folds import FoldedCounts
 from pns_models._links import log_probabilities
 from pns_models._optimizer import Optimizer
 
+# Of a source, unless it has more entries: float32 tells so many places apart.
+_MOST_VISITS = 2**22
+
 
 class Entries(NamedTuple):
     """The counts of one source that are not 0.
@@ -30,7 +36,7 @@ class Entries(NamedTuple):
     Attributes:
       row: of the table of covariates.
       outcome: which of the source's four.
-      ends: [num_folds, e] running number of units outside each fold.
+      ends: running number of visits outside each fold.
     """
 
     row: Int[Array, " e"]
@@ -47,7 +53,7 @@ class Members(NamedTuple):
       step: taken so far.
       fold: the one a member does not see.
       key: of its batches.
-      weights: per source, of a unit of each entry.
+      weights: for each source, of a visit to each entry.
     """
 
     params: Any
@@ -65,7 +71,7 @@ class MemberProgram:
     Attributes:
       structure: of a member's network.
       optimizer: its settings.
-      batch_size: units per step, half of them of each source.
+      batch_size: visits per step, half of them to each source.
     """
 
     structure: nnx.GraphDef
@@ -88,27 +94,43 @@ def _entries_of(
     row, outcome = np.nonzero(weights)
     seen = fold[row][None] != np.arange(num_folds)[:, None]
     ends = np.cumsum(_num_visits(weights[row, outcome]) * seen, axis=1)
-    return Entries(
-        *(jnp.asarray(part, jnp.int32) for part in (row, outcome, ends)),
-    )
+    return Entries(*(jnp.asarray(part, jnp.int32) for part in (row, outcome, ends)))
 
 
-def _num_visits(counts: np.ndarray) -> np.ndarray:
-    """How often an entry is visited, relative to others: its units, as an integer."""
-    return np.maximum(np.rint(counts), 1).astype(np.int64)
+def _num_visits(counts: Float[np.ndarray, " e"]) -> Int[np.ndarray, " e"]:
+    """How often entries are visited, relative to each other: their units, as integers.
+
+    Very large counts are scaled down; the weights make up for it and for rounding.
+    """
+    scale = max(counts.sum(dtype=np.float64) / _MOST_VISITS, 1.0)
+    return np.maximum(np.rint(counts / scale), 1).astype(np.int64)
 
 
 def draw_weights(
     rng: np.random.Generator, folded: FoldedCounts, num_members: int
 ) -> tuple[Float[Array, "m e"], Float[Array, "m e"]]:
-    """Draws the weight of a unit of each entry: the mean of its units' Exp(1) weights."""
+    """Draws the weight of a visit to each entry: the mean of its units' Exp(1) weights.
+
+    A count of c units has Gamma(c, 1) in all. Over all visits to a source the expected
+    weight is 1, also where counts are fractional.
+    """
     weights = flat_weights(folded.counts)
-    drawn = []
-    for part in (weights[:, :4], weights[:, 4:]):
-        counts = part[np.nonzero(part)]
-        gamma = rng.standard_gamma(counts, (num_members, len(counts)))
-        drawn.append(jnp.asarray(gamma / _num_visits(counts), jnp.float32))
+    drawn = [
+        _weights_of(rng, part[np.nonzero(part)], num_members)
+        for part in (weights[:, :4], weights[:, 4:])
+    ]
     return drawn[0], drawn[1]
+
+
+def _weights_of(
+    rng: np.random.Generator, counts: Float[np.ndarray, " e"], num_members: int
+) -> Float[Array, "m e"]:
+    visits = _num_visits(counts)
+    per_visit = visits * (counts.sum(dtype=np.float64) / visits.sum())
+    drawn = np.empty((num_members, len(counts)), np.float32)
+    for weights in drawn:  # one after the other: draws are float64, and many
+        weights[:] = rng.standard_gamma(counts) / per_visit
+    return jnp.asarray(drawn)
 
 
 def member_loss(
@@ -118,7 +140,15 @@ def member_loss(
     places: tuple[Int[Array, " b"], Int[Array, " b"]],
     weights: tuple[Float[Array, " e"], Float[Array, " e"]],
 ) -> Float[Array, ""]:
-    """Computes L_obs + L_exp of some units of each source."""
+    """Computes L_obs + L_exp of some visits to each source.
+
+    Args:
+      network: anchored.
+      z: table of covariates.
+      entries: of each source.
+      places: which entries are visited, as many of each source.
+      weights: of a visit to each entry.
+    """
     rows = jnp.concatenate(
         [part.row[place] for part, place in zip(entries, places, strict=True)]
     )
@@ -135,10 +165,11 @@ def member_loss(
 def _draw_places(
     key: PRNGKeyArray, ends: Int[Array, " e"], size: int
 ) -> Int[Array, " size"]:
-    """Draws entries in proportion to their units, one from each of `size` equal parts."""
+    """Draws entries in proportion to their visits, one from each of `size` equal parts."""
     position = (jnp.arange(size) + jax.random.uniform(key, (size,))) / size
-    unit = (position * ends[-1]).astype(jnp.int32)
-    return jnp.minimum(jnp.searchsorted(ends, unit, side="right"), len(ends) - 1)
+    # Rounding may give `ends[-1]` itself, behind which lie entries of the held-out fold.
+    visit = jnp.minimum((position * ends[-1]).astype(jnp.int32), ends[-1] - 1)
+    return jnp.searchsorted(ends, visit, side="right")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -157,9 +188,9 @@ def train_members(
         def step(carry: tuple, _: None) -> tuple[tuple, Float[Array, ""]]:
             params, optimizer, number = carry
             keys = jax.random.split(jax.random.fold_in(member.key, number))
-            places = tuple(
-                _draw_places(key, part.ends[member.fold], half)
-                for key, part in zip(keys, entries, strict=True)
+            places = (
+                _draw_places(keys[0], entries[0].ends[member.fold], half),
+                _draw_places(keys[1], entries[1].ends[member.fold], half),
             )
 
             def loss(params: Any) -> Float[Array, ""]:

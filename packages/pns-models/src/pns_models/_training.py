@@ -5,17 +5,16 @@ program, with an evaluation after each. All randomness is a function of the key 
 step, so a run that resumes from a checkpoint is the run that was not interrupted.
 """
 
-import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from pns_models._batches import numpy_rng
-from pns_models._checkpoints import RunCheckpoints
-from pns_models._data import Counts, merge_counts, split_counts
+from pns_models._checkpoints import RunCheckpoints, digest
+from pns_models._data import Counts, check_counts, merge_counts, split_counts
 from pns_models._errors import TooFewRowsError
 from pns_models._loop import History, train
 from pns_models._model import FittedModel
@@ -65,7 +64,7 @@ def fit(
         raise TypeError(
             f"recipe must be a Recipe, such as PRESETS['default'], got {recipe!r}."
         )
-    _check_counts(counts)
+    check_counts(counts)
     keys = RunKeys(*jax.random.split(key, 5))
     training, held_out = _split(keys.split, counts, recipe.training)
     standardizer = make_standardizer(training)
@@ -116,39 +115,5 @@ def _label(
         "recipe": recipe.to_json(),
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "mean": np.asarray(standardizer.mean, np.float64).tolist(),
-        "data": _digest(run.data.z, run.data.weights),
+        "data": digest(run.data.z, run.data.weights),
     }
-
-
-def _digest(*arrays: Array) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.asarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _check_counts(counts: Counts) -> None:
-    shapes = [np.shape(part) for part in counts]
-    expected = [(shapes[0][0], 2, 2)] * 2
-    if len(shapes[0]) != 2 or shapes[1:] != expected:
-        raise ValueError(
-            "counts must have z [n, d] and two tables of cells [n, 2, 2], got shapes "
-            f"{shapes}; make them with counts_from_tables."
-        )
-    z = np.asarray(counts.z)
-    bad = ~np.isfinite(z).all(axis=0)
-    if bad.any():
-        raise ValueError(
-            "z has missing or infinite values in columns "
-            f"{np.flatnonzero(bad).tolist()}."
-        )
-    for name, cells in zip(counts._fields[1:], counts[1:], strict=True):
-        cells = np.asarray(cells)
-        if not np.all(np.isfinite(cells) & (cells >= 0)):
-            raise ValueError(f"{name} counts must be finite and not negative.")
-    arms = np.asarray(counts.experimental, np.float64).sum(axis=(0, 2))
-    if arms.sum() > 0 and arms.min() <= 0:
-        raise ValueError(
-            "the experiment needs units in both arms, got "
-            f"{arms[0]:g} in control and {arms[1]:g} in treatment."
-        )

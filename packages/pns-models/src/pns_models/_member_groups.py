@@ -1,0 +1,204 @@
+"""Groups of members: as many for each fold, trained by one recipe and one program.
+
+Training runs in chunks, with an evaluation after each. Weights, folds and keys of the
+members follow from the group's key, so a checkpoint keeps only what training changes.
+"""
+
+import sys
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+from flax import nnx
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from pns_models._batches import numpy_rng
+from pns_models._checkpoints import Row, RunCheckpoints
+from pns_models._data import Counts, flat_weights
+from pns_models._errors import DivergedError
+from pns_models._folds import FoldedCounts
+from pns_models._links import log_probabilities
+from pns_models._members import (
+    MemberProgram,
+    Members,
+    draw_weights,
+    make_entries,
+    member_raw,
+    train_members,
+)
+from pns_models._optimizer import make_optimizer
+from pns_models._recipe import Recipe
+
+_ROWS = 8192  # rows whose raw numbers are made at a time
+_CHUNKS = 10  # of training, with an evaluation after each
+_EVAL_ROWS = 4096  # of an evaluation while training, at most
+
+
+class MemberGroup(NamedTuple):
+    """Members of one recipe after training.
+
+    Attributes:
+      recipe: of every member.
+      structure: of a member's network.
+      params: of all members, stacked.
+      fold: the one that each member did not see.
+      history: step, training and held-out loss after each chunk.
+    """
+
+    recipe: Recipe
+    structure: nnx.GraphDef
+    params: Any
+    fold: Int[Array, " m"]
+    history: list[Row]
+
+
+def train_group(
+    key: PRNGKeyArray,
+    folded: FoldedCounts,
+    z: Float[Array, "n d"],
+    recipe: Recipe,
+    members_per_fold: int,
+    checkpoints: RunCheckpoints,
+    checkpoint_seconds: float,
+    progress: bool,
+) -> MemberGroup:
+    """Trains some members for each fold.
+
+    Args:
+      key: decides initialization, bootstrap weights and batches.
+      folded: the data.
+      z: its covariates, standardized.
+      recipe: of every member.
+      members_per_fold: at least 1.
+      checkpoints: of this group alone.
+      checkpoint_seconds: least time between two of them.
+      progress: show a bar; never shown off a terminal.
+
+    Raises:
+      DivergedError: if a loss is not finite.
+    """
+    program, members = _make_members(key, folded, z.shape[1], recipe, members_per_fold)
+    entries = make_entries(folded)
+    some, some_z = _some_rows(folded, z)
+    (params, optimizer, steps), rows = checkpoints.restore(_changing(members))
+    members = members._replace(params=params, optimizer=optimizer, step=steps)
+    group = MemberGroup(recipe, program.structure, params, members.fold, rows)
+    num_steps, saved = recipe.training.max_steps, time.monotonic()
+    assert num_steps is not None
+    step = int(steps[0])
+    show = progress and sys.stderr.isatty()
+    bar = tqdm.tqdm(total=num_steps, initial=step, disable=not show, unit="step")
+    with bar:
+        while step < num_steps:
+            size = min(-(-num_steps // _CHUNKS), num_steps - step)
+            members, losses = train_members(program, size, members, z, entries)
+            step += size
+            group = group._replace(params=members.params)
+            loss, held_out = float(jnp.mean(losses)), held_out_loss(group, some, some_z)
+            _check_finite(loss, held_out, step)
+            rows.append((step, loss, held_out))
+            bar.update(size)
+            bar.set_postfix(loss=f"{loss:.4f}", held_out=f"{held_out:.4f}")
+            if time.monotonic() - saved >= checkpoint_seconds:
+                checkpoints.save(step, _changing(members), rows)
+                saved = time.monotonic()
+    checkpoints.save(step, _changing(members), rows)
+    checkpoints.close()
+    return group
+
+
+def _make_members(
+    key: PRNGKeyArray,
+    folded: FoldedCounts,
+    num_covariates: int,
+    recipe: Recipe,
+    members_per_fold: int,
+) -> tuple[MemberProgram, Members]:
+    """Draws initial members and their weights."""
+    keys = jax.random.split(key, 3)
+    num_members = folded.num_folds * members_per_fold
+    config = recipe.training
+    assert config.max_steps is not None and config.batch_size is not None
+
+    def make(key: PRNGKeyArray) -> Any:
+        return nnx.split(recipe.network.make(key, num_covariates))[1]
+
+    structure = nnx.split(recipe.network.make(keys[0], num_covariates))[0]
+    params = jax.lax.map(make, jax.random.split(keys[0], num_members))
+    optimizer = make_optimizer(config, config.max_steps)
+    members = Members(
+        params=params,
+        optimizer=jax.vmap(optimizer.transformation().init)(params),
+        step=jnp.zeros(num_members, jnp.int32),
+        fold=jnp.tile(jnp.arange(folded.num_folds, dtype=jnp.int32), members_per_fold),
+        key=jax.random.split(keys[1], num_members),
+        weights=draw_weights(numpy_rng(keys[2]), folded, num_members),
+    )
+    return MemberProgram(structure, optimizer, config.batch_size), members
+
+
+def _changing(members: Members) -> tuple[Any, Any, Int[Array, " m"]]:
+    """Picks what training changes, and a checkpoint keeps."""
+    return members.params, members.optimizer, members.step
+
+
+def _check_finite(loss: float, held_out: float, step: int) -> None:
+    # The last step's parameters show in the held-out loss alone.
+    if not np.isfinite([loss, held_out]).all():
+        raise DivergedError(
+            f"the loss is not finite after {step} steps; try a smaller learning_rate."
+        )
+
+
+def _some_rows(
+    folded: FoldedCounts, z: Float[Array, "n d"]
+) -> tuple[FoldedCounts, Float[Array, "some d"]]:
+    """Picks rows of all folds, to evaluate on while training."""
+    some = slice(None, None, -(-len(folded.fold) // _EVAL_ROWS))
+    counts = Counts(*(np.asarray(part)[some] for part in folded.counts))
+    return FoldedCounts(counts, folded.fold[some], folded.cell[some]), z[some]
+
+
+def held_out_raw(
+    group: MemberGroup, folded: FoldedCounts, z: Float[Array, "n d"]
+) -> Float[np.ndarray, "members_per_fold n 6"]:
+    """Collects each row's raw numbers from the members that did not see it."""
+    fold = np.asarray(group.fold)
+    by_fold = np.stack([np.flatnonzero(fold == j) for j in range(fold.max() + 1)])
+    parts = []
+    for start in range(0, len(z), _ROWS):
+        block = z[start : start + _ROWS]
+        count = len(block)
+        filled = jnp.pad(block, ((0, min(_ROWS, len(z)) - count), (0, 0)))
+        raw = np.asarray(member_raw(group.structure, group.params, filled))
+        mine = by_fold[folded.fold[start : start + count]]  # [count, members_per_fold]
+        parts.append(raw[mine.T, np.arange(count)])
+    return np.concatenate(parts, axis=1)
+
+
+def held_out_loss(
+    group: MemberGroup, folded: FoldedCounts, z: Float[Array, "n d"]
+) -> float:
+    """Computes the loss of all units by the mean of the members that did not see them."""
+    raw = held_out_raw(group, folded, z).mean(axis=0)
+    logs = log_probabilities(jnp.asarray(raw), "anchored")
+    weights = flat_weights(folded.counts).astype(np.float64)
+    total = 0.0
+    for part, values in zip((weights[:, :4], weights[:, 4:]), logs, strict=True):
+        values = np.asarray(values, np.float64).reshape(-1, 4)
+        units = float(part.sum()) or 1.0  # some rows may hold none of a source
+        total -= float((part * values).sum()) / units
+    return total
+
+
+def join_groups(first: MemberGroup, second: MemberGroup) -> MemberGroup:
+    """Puts two groups of the same recipe into one, with the history of the second."""
+    params, fold = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b]),
+        (first.params, first.fold),
+        (second.params, second.fold),
+    )
+    return second._replace(params=params, fold=fold)
