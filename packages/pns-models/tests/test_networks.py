@@ -195,12 +195,58 @@ def test_activation_and_depth_are_as_configured(small):
     assert [kernel.shape[1] for kernel in network.kernels] == [8, 8, 8, 4]
 
 
+def test_a_bottleneck_is_a_linear_layer_before_the_hidden_ones():
+    """Written out by hand, also in the form without a bottleneck."""
+    backbone = pm.Backbone(8, depth=1, activation="silu", bottleneck=2)
+    body = backbone.body(3, nnx.Rngs(0))
+    assert [kernel.shape for kernel in body.kernels] == [(3, 2), (2, 8), (8, 8)]
+    for i, bias in enumerate(body.biases):
+        bias[...] += 0.1 * (i + 1)
+    kernels = [np.asarray(kernel[...], np.float64) for kernel in body.kernels]
+    narrow = some_z() @ kernels[0] + 0.1
+    hidden = np.asarray(jax.nn.silu(narrow @ kernels[1] + 0.2))
+    np.testing.assert_allclose(body(some_z()), hidden @ kernels[2] + 0.3, atol=1e-5)
+    whole = backbone.mlp(3, 4, nnx.Rngs(0))
+    assert [kernel.shape[1] for kernel in whole.kernels] == [2, 8, 8, 4]
+    plain = pm.Backbone(8, depth=1, activation="silu").body(3, nnx.Rngs(0))
+    assert plain.num_linear == 0 and len(plain.kernels) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_network_may_have_a_bottleneck(small, kind):
+    network = small.network(kind, backbone=pm.Backbone(8, 1, bottleneck=1))
+    indices = network.draw_indices(jax.random.key(2), 2)
+    raw = network.raw(some_z(), indices)
+    chex.assert_shape(raw, (2, 40, 6))
+    chex.assert_tree_all_finite(raw)
+
+
+def test_behind_a_bottleneck_only_its_combinations_matter(small):
+    """A step in a direction that the first kernel does not see changes nothing."""
+    network = small.network(backbone=pm.Backbone(8, 1, "silu", bottleneck=1))
+    raw = network.raw(some_z(), NONE)
+    kernel = np.asarray(network.body.kernels[0][...])[:, 0]
+    across = np.cross(kernel, [1.0, 0.0, 0.0]).astype(np.float32)
+    moved = network.raw(some_z() + 5 * across, NONE)
+    np.testing.assert_allclose(moved, raw, atol=1e-4)
+    along = network.raw(some_z() + 5 * kernel, NONE)
+    assert float(jnp.abs(along - raw).max()) > 0.1
+
+
+def test_a_bottleneck_starts_at_the_scale_of_its_inputs():
+    """LeCun's, as no activation follows: variance 1 / 50, within its sampling error."""
+    body = pm.Backbone(8, depth=1, bottleneck=40).body(50, nnx.Rngs(0))
+    variance = float(np.var(np.asarray(body.kernels[0][...])))
+    assert abs(50 * variance - 1) < 4 * np.sqrt(2 / 2000)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (lambda: pm.Backbone(activation="tanh"), "activation must be one of"),
         (lambda: pm.Backbone(depth=-1), "depth not negative"),
         (lambda: pm.Backbone(width=0), "width must be at least 1"),
+        (lambda: pm.Backbone(bottleneck=0), "bottleneck must be None or at least 1"),
         (lambda: pm.Backbone(matmul_dtype="int8"), "matmul_dtype must be one of"),
         (lambda: pm.EpinetConfig(index_dim=0), "index_dim must be at least 1"),
         (lambda: pm.HypermodelConfig(hidden=()), "one width or more"),

@@ -96,9 +96,9 @@ def train_group(
             size = min(-(-num_steps // _CHUNKS), num_steps - step)
             members, losses = train_members(program, size, members, z, entries)
             step += size
+            _check_finite(step, losses, members.params)
             group = group._replace(params=members.params)
             loss, held_out = float(jnp.mean(losses)), held_out_loss(group, some, some_z)
-            _check_finite(loss, held_out, step)
             rows.append((step, loss, held_out))
             bar.update(size)
             bar.set_postfix(loss=f"{loss:.4f}", held_out=f"{held_out:.4f}")
@@ -145,9 +145,10 @@ def _changing(members: Members) -> tuple[Any, Any, Int[Array, " m"]]:
     return members.params, members.optimizer, members.step
 
 
-def _check_finite(loss: float, held_out: float, step: int) -> None:
-    # The last step's parameters show in the held-out loss alone.
-    if not np.isfinite([loss, held_out]).all():
+def _check_finite(step: int, losses: Float[Array, "m size"], params: Any) -> None:
+    """Raises if training diverged; the last step shows in the parameters alone."""
+    leaves = [losses, *jax.tree.leaves(params)]
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in leaves):
         raise DivergedError(
             f"the loss is not finite after {step} steps; try a smaller learning_rate."
         )

@@ -1,0 +1,137 @@
+"""Groups of members: they learn what they saw, and are judged on what they did not."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
+import pns_models as pm
+import pytest
+from pns_models import _member_groups
+from pns_models._checkpoints import RunCheckpoints
+from pns_models._data import flat_weights
+from pns_models._members import make_entries, member_raw
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+NO_CHECKPOINTS = RunCheckpoints(None, {})
+# Linear in one binary covariate: it can hold every frequency.
+SATURATED = pm.Recipe(
+    pm.AnchoredConfig(pm.Backbone(8, depth=0)),
+    pm.make_member_training(
+        learning_rate=2e-2, weight_decay=0.0, max_steps=600, batch_size=512
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def folded(small):
+    """One covariate in two folds; by this seed, frequencies that an anchored law has."""
+    tables = [(z[:, 1:2], x, y) for z, x, y in small.tables(600, 500, seed=3)]
+    counts = pm.counts_from_tables(*tables, merge=True)
+    return pm.make_folds(np.random.default_rng(0), counts, 2)
+
+
+@pytest.fixture(scope="module")
+def group(folded):
+    z = jnp.asarray(2 * folded.counts.z - 1)
+    return _member_groups.train_group(
+        jax.random.key(0), folded, z, SATURATED, 1, NO_CHECKPOINTS, 60.0, False
+    )
+
+
+def frequencies(folded, weights, fold, value):
+    """Computes weighted frequencies in the rows of a covariate outside a fold."""
+    sums = np.zeros((2, 4))
+    for source, part in enumerate(make_entries(folded)):
+        row, outcome = np.asarray(part.row), np.asarray(part.outcome)
+        keep = (folded.fold[row] != fold) & (folded.counts.z[row, 0] == value)
+        units = flat_weights(folded.counts)[row, 4 * source + outcome]
+        np.add.at(sums[source], outcome[keep], (units * weights[source])[keep])
+    joint = sums[0].reshape(2, 2) / sums[0].sum()
+    arms = sums[1].reshape(2, 2)
+    return joint, arms[:, 1] / arms.sum(axis=1)
+
+
+def test_a_saturated_network_reaches_the_weighted_frequencies_of_what_it_saw(
+    folded, group
+):
+    """Within the noise of minibatches; frequencies of everybody, unweighted, are not."""
+    _, members = _member_groups._make_members(
+        jax.random.key(0), folded, 1, SATURATED, 1
+    )
+    z = jnp.array([[-1.0], [1.0]])
+    raw = member_raw(group.structure, group.params, z)
+    atoms = jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "anchored"))
+    errors, others = [], []
+    for member, fold in enumerate(np.asarray(group.fold)):
+        weights = [np.asarray(part[member]) for part in members.weights]
+        equal = [np.ones_like(part) for part in weights]
+        for value in (0, 1):
+            here = (atoms.joint[member, value], atoms.mu[member, value])
+            own = frequencies(folded, weights, fold, value)
+            assert pb.is_compatible(pb.Atoms(*own)), "or no anchored law has them"
+            everybody = frequencies(folded, equal, -1, value)
+            errors += [np.abs(a - b).max() for a, b in zip(here, own, strict=True)]
+            others += [
+                np.abs(a - b).max() for a, b in zip(here, everybody, strict=True)
+            ]
+    assert max(errors) < 0.01 and max(others) > 0.04
+
+
+def test_the_held_out_loss_is_that_of_each_fold_by_its_member(folded, group):
+    z = jnp.asarray(2 * folded.counts.z - 1)
+    raw = np.asarray(member_raw(group.structure, group.params, z))
+    logs = [
+        np.log(np.asarray(pm.atoms_from_raw(jnp.asarray(raw), "anchored").joint)),
+        np.asarray(pm.log_probabilities(jnp.asarray(raw), "anchored").outcome),
+    ]
+    total = 0.0
+    for source, cells in enumerate(folded.counts[1:]):
+        terms = [
+            (cells[row] * logs[source][folded.fold[row], row]).sum()  # member j: fold j
+            for row in range(len(folded.fold))
+        ]
+        total -= sum(terms) / cells.sum()
+    assert np.asarray(group.fold).tolist() == [0, 1]
+    loss = _member_groups.held_out_loss(group, folded, z)
+    np.testing.assert_allclose(loss, total, rtol=1e-5)
+    np.testing.assert_allclose(group.history[-1][2], loss, rtol=1e-6)
+    steps = [row[0] for row in group.history]
+    assert steps == list(range(60, 601, 60))
+
+
+def test_held_out_numbers_do_not_depend_on_the_size_of_blocks(
+    folded, group, monkeypatch
+):
+    z = jnp.asarray(2 * folded.counts.z - 1)
+    whole = _member_groups.held_out_raw(group, folded, z)
+    chex.assert_shape(whole, (1, len(z), 6))
+    monkeypatch.setattr(_member_groups, "_ROWS", 3)
+    blocks = _member_groups.held_out_raw(group, folded, z)
+    np.testing.assert_allclose(blocks, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluations_while_training_see_rows_of_all_folds(small, monkeypatch):
+    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    folded = pm.make_folds(np.random.default_rng(0), counts, 3, whole_rows=True)
+    monkeypatch.setattr(_member_groups, "_EVAL_ROWS", 6)
+    z = jnp.asarray(folded.counts.z)
+    some, some_z = _member_groups._some_rows(folded, z)
+    assert 3 <= len(some.fold) <= 6 and set(some.fold) == {0, 1, 2}
+    np.testing.assert_array_equal(some.counts.z, some_z)
+
+
+def test_joined_groups_keep_members_and_folds_together(group):
+    both = _member_groups.join_groups(group, group)
+    assert np.asarray(both.fold).tolist() == [0, 1, 0, 1]
+    z = jnp.ones((1, 1))
+    raw = member_raw(both.structure, both.params, z)
+    np.testing.assert_array_equal(raw[:2], raw[2:])
+    assert not np.allclose(raw[0], raw[1])
+
+
+@pytest.mark.parametrize(("loss", "param"), [(np.nan, 1), (0.5, np.nan), (np.inf, 1)])
+def test_losses_or_parameters_that_are_not_finite_are_told(loss, param):
+    params = {"kernel": jnp.array([1.0, param])}
+    with pytest.raises(pm.DivergedError, match="after 7 steps; try a smaller"):
+        _member_groups._check_finite(7, jnp.array([[0.5, loss]]), params)
