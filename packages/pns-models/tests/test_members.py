@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pns_models as pm
 import pytest
+from flax import nnx
 from pns_models import _members
 from pns_models._data import flat_weights
 from pns_models._member_groups import _make_members
@@ -135,8 +136,10 @@ def test_the_loss_is_that_of_the_counts_when_every_unit_is_visited_once(small):
         weights.append(jnp.asarray(weight))
         dense.append(table)
     network, z = small.network(), jnp.asarray(folded.counts.z)
-    loss = _members.member_loss(network, z, entries, tuple(places), tuple(weights))
-    expected = pm.loss_by_index(
+    loss = jax.jit(lambda *data: _members.member_loss(network, *data))(
+        z, entries, tuple(places), tuple(weights)
+    )
+    expected = jax.jit(pm.loss_by_index, static_argnums=3)(
         network.encode(z)[None],
         jnp.concatenate(dense, axis=1),
         jnp.array([240.0, 240.0]),
@@ -162,9 +165,9 @@ def test_a_member_never_sees_its_fold(folded):
         )
         wild_weights.append(jnp.where(inside, 1e6, weights))
     wild = members._replace(weights=tuple(wild_weights))
-    before, losses = _members.train_members(program, 8, members, z, entries)
+    before, losses = _members.train_members(program, 4, members, z, entries)
     after, wild_losses = _members.train_members(
-        program, 8, wild, wild_z, tuple(wild_entries)
+        program, 4, wild, wild_z, tuple(wild_entries)
     )
     mine = np.asarray(members.fold) == 1
     assert mine.tolist() == [False, True, False, False, True, False]
@@ -177,22 +180,29 @@ def test_a_member_never_sees_its_fold(folded):
     assert np.isnan(wild_losses[~mine]).any(axis=1).all()
 
 
-def test_members_side_by_side_are_members_one_by_one(folded):
-    """Also in two chunks instead of one."""
+def test_members_do_not_depend_on_each_other(folded):
+    """In the opposite order, each trains as before; a second chunk follows the first."""
     z, entries = jnp.asarray(folded.counts.z), _members.make_entries(folded)
-    program, members = _make_members(jax.random.key(1), folded, 3, RECIPE, 1)
-    together, losses = _members.train_members(program, 8, members, z, entries)
-    chex.assert_shape(losses, (3, 8))
-    assert together.step.tolist() == [8, 8, 8]
-    half, first = _members.train_members(program, 4, members, z, entries)
-    whole, second = _members.train_members(program, 4, half, z, entries)
-    np.testing.assert_array_equal(jnp.concatenate([first, second], axis=1), losses)
-    chex.assert_trees_all_equal(whole.params, together.params)
-    alone = jax.tree.map(lambda leaf: leaf[2:], members)
-    alone, loss = _members.train_members(program, 8, alone, z, entries)
-    np.testing.assert_allclose(loss[0], losses[2], rtol=1e-5)
-    raw = _members.member_raw(program.structure, together.params, z)
-    chex.assert_shape(raw, (3, len(z), 6))
-    np.testing.assert_allclose(
-        _members.member_raw(program.structure, alone.params, z)[0], raw[2], atol=1e-4
+    program, members = _make_members(jax.random.key(0), folded, 3, RECIPE, 2)
+    backwards = jax.tree.map(lambda leaf: leaf[::-1], members)
+    results = []
+    for some in (members, backwards):
+        half, first = _members.train_members(program, 4, some, z, entries)
+        whole, second = _members.train_members(program, 4, half, z, entries)
+        assert half.step.tolist() == [4] * 6 and whole.step.tolist() == [8] * 6
+        results.append((whole.params, jnp.concatenate([first, second], axis=1)))
+    chex.assert_shape(results[0][1], (6, 8))
+    assert len(np.unique(results[0][1])) == 48, "all draw batches of their own"
+    chex.assert_trees_all_equal(
+        results[0], jax.tree.map(lambda leaf: leaf[::-1], results[1])
     )
+
+
+def test_raw_numbers_of_members_are_those_of_their_networks(folded):
+    z = jnp.asarray(folded.counts.z)
+    program, members = _make_members(jax.random.key(0), folded, 3, RECIPE, 2)
+    raw = _members.member_raw(program.structure, members.params, z)
+    chex.assert_shape(raw, (6, len(z), 6))
+    params = jax.tree.map(lambda leaf: leaf[4], members.params)
+    network = nnx.merge(program.structure, params)
+    np.testing.assert_allclose(raw[4], network.encode(z), atol=1e-5)
