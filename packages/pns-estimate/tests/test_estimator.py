@@ -7,6 +7,7 @@ import pns_bounds as pb
 import pns_dgp
 import pns_estimate as pe
 import pns_infer as pi
+import pns_models as pm
 import pytest
 from small_tables import draw_table, fit, small_recipe
 
@@ -174,7 +175,7 @@ def test_too_few_people_are_told_by_the_network(tables):
 
 @pytest.mark.slow
 def test_the_front_door_covers_the_truth():
-    """A model of the Li family that nothing was tuned on; 500 people."""
+    """A model of the Li family that nothing was tuned on; 500 people, fewer networks."""
     model = pns_dgp.random_li_model(991)
     frames = []
     for number, source, n in (
@@ -184,7 +185,10 @@ def test_the_front_door_covers_the_truth():
         sample = model.sample(jax.random.key(number), n, source)
         frame = pd.DataFrame(np.asarray(sample.z).astype(int)).add_prefix("z")
         frames.append(frame.assign(x=np.asarray(sample.x), y=np.asarray(sample.y)))
-    estimator = pe.PnsEstimator(progress=False, num_draws=1000)
+    training = pm.make_member_training(max_steps=600)
+    member = pm.Recipe(pm.PORTFOLIO[0].network, training)
+    recipe = pe.CrossFitRecipe((member,), members_per_fold=2)
+    estimator = pe.PnsEstimator(recipe=recipe, progress=False, num_draws=1000)
     estimator.fit(*frames, treatment="x", outcome="y")
     population = model.sample_population(jax.random.key(2), 500)
     truth = model.oracle(population.z)
