@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pns_bounds as pb
+import pns_estimate as pe
 import pytest
 from pns_experiments.methods import METHODS
 from pns_experiments.recipes import resize
@@ -32,6 +33,10 @@ def test_corrected_intervals_are_wider_than_plug_in_bounds(name, data):
 def test_every_recipe_has_a_small_one_of_the_same_kind(name):
     recipe = METHODS[name].recipe
     small = resize(recipe, "smoke")
+    assert type(small) is type(recipe)
+    if isinstance(recipe, pe.CrossFitRecipe):  # a portfolio of recipes
+        assert len(small.portfolio) == 1 and small.num_folds == 2
+        small, recipe = small.portfolio[0], recipe.portfolio[0]
     assert type(small.network) is type(recipe.network)
     assert small.network.kind == recipe.network.kind
     assert small.network.backbone.width == 16 and small.training.max_steps == 40
