@@ -109,6 +109,11 @@ def test_held_out_answers_are_for_everybody(tables):
     assert np.all(pb.is_compatible(learned.held_out_atoms))
 
 
+def test_a_recipe_of_another_method_is_told(tables):
+    with pytest.raises(pe.UserError, match="must be a CrossFitRecipe, got Recipe"):
+        fit(*tables, method="crossfit", recipe=small_recipe("epinet"))
+
+
 def test_few_people_are_told(tables):
     observational, experimental = tables
     with pytest.raises(pe.UserError, match="too few people"):

@@ -11,6 +11,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 
+from pns_estimate._errors import UserError
 from pns_estimate.methods.network import NetworkSampler
 from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
 from pns_estimate.methods.registry import register_method
@@ -60,6 +61,12 @@ class CrossFitMethod:
         progress: bool = False,
     ) -> MethodFit:
         """Trains all members; the sampler needs no further calibration."""
+        if not isinstance(recipe, CrossFitRecipe):
+            raise UserError(
+                f"the recipe of method {self.name!r} must be a CrossFitRecipe, got "
+                f"{type(recipe).__name__}; for one network take another method, such as "
+                "'epinet'."
+            )
         keys = split_key(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(keys.calibrate)))
         folded = pm.make_folds(rng, counts, recipe.num_folds)
