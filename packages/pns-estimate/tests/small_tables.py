@@ -83,7 +83,7 @@ class LinearMethod:
     sentence = "coefficients that were drawn"
     recipe = None
 
-    def fit(self, key, counts, recipe, progress=False):
+    def fit(self, key, counts, recipe, progress=False, groups=None):
         standardizer = pm.make_standardizer(counts)
         shape = (counts.z.shape[1], 6)
         coefficients = 0.3 * np.asarray(jax.random.normal(key, shape))

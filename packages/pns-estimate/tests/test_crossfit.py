@@ -93,20 +93,46 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     assert not hasattr(refused._state.sampler.inner, "cells")
 
 
-def test_held_out_answers_are_for_everybody(tables):
-    learned = CROSSFIT.fit(
-        jax.random.key(0),
-        pm.counts_from_tables(
-            *(
-                (t[["member"]].to_numpy(np.float32), t["x"].values, t["y"].values)
-                for t in tables
-            )
+def test_every_row_has_the_answer_of_networks_that_did_not_see_its_group(tables):
+    site = np.arange(5000) % 40
+    counts = pm.counts_from_tables(
+        *(
+            (t[["member"]].to_numpy(np.float32), t["x"].values, t["y"].values)
+            for t in tables
         ),
-        small_recipe("crossfit"),
+        merge=False,
+    )
+    learned = CROSSFIT.fit(
+        jax.random.key(0), counts, small_recipe("crossfit"), groups=site
     )
     assert sum(part.sum() for part in learned.held_out[1:]) == 5000
-    assert len(learned.held_out_atoms.mu) == len(learned.held_out.z)
+    assert len(learned.held_out_atoms.mu) == len(learned.held_out.z) == 6
     assert np.all(pb.is_compatible(learned.held_out_atoms))
+    assert all(len(set(learned.fold[site == label])) == 1 for label in range(40))
+    np.testing.assert_array_equal(learned.held_out.z[learned.held_out_row], counts.z)
+    pairs = np.stack([learned.held_out_row, learned.fold])
+    assert len(np.unique(pairs, axis=1).T) == 6
+
+
+def test_held_out_rows_are_those_of_the_tables_and_are_not_saved(tables, tmp_path):
+    recipe = small_recipe("crossfit")
+    heavy = [table.assign(w=1.0 + 2 * table["member"]) for table in tables]
+    estimator = fit(*heavy, method="crossfit", recipe=recipe, weights="w")
+    rows = estimator.held_out_rows_
+    assert rows.source.tolist() == [0] * 3000 + [1] * 2000 and rows.group is None
+    for name, column in (("x", "x"), ("y", "y"), ("weights", "w")):
+        wanted = np.concatenate([table[column] for table in heavy])
+        np.testing.assert_array_equal(getattr(rows, name), wanted)
+    assert rows.atoms.joint.shape == (5000, 2, 2) and set(rows.fold) == {0, 1, 2}
+    # People who share covariates and fold share their answer, and the fold decides it.
+    one = heavy[0].iloc[0][["age", "region", "member"]]
+    same = np.concatenate(
+        [(table[list(one.index)] == one).all(axis=1) for table in heavy]
+    )
+    answers = rows.atoms.mu[same][:, 1]
+    assert len(np.unique(answers)) == len(set(rows.fold[same])) > 1
+    estimator.save(tmp_path / "model")
+    assert pe.PnsEstimator.load(tmp_path / "model").held_out_rows_ is None
 
 
 def test_a_recipe_of_another_method_is_told(tables):

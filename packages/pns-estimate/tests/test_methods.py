@@ -26,7 +26,8 @@ def counts(tables):
                 table["y"].to_numpy(),
             )
             for table in tables
-        )
+        ),
+        merge=False,
     )
 
 

@@ -30,8 +30,9 @@ GOOD, BAD = make_recipe(), make_recipe(learning_rate=1e-6)
 
 @pytest.fixture(scope="module")
 def folded(small):
-    counts = pm.counts_from_tables(*small.tables(), merge=True)
-    return pm.make_folds(np.random.default_rng(0), counts, 2)
+    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    fold = pm.assign_folds(np.random.default_rng(0), counts, 2)
+    return pm.fold_counts(counts, fold)[0]
 
 
 def run(folded, key=0, recipes=(GOOD,), members_per_fold=2, **options):
@@ -130,7 +131,8 @@ def test_a_covariate_may_be_constant_in_a_fold_or_everywhere(small):
         (z[split:], x[split:], y[split:]),
         merge=False,
     )
-    folded = pm.make_folds(np.random.default_rng(0), counts, 2, groups=site)
+    fold = pm.assign_folds(np.random.default_rng(0), counts, 2, groups=site)
+    folded, _ = pm.fold_counts(counts, fold)
     for fold in (0, 1):
         assert len(np.unique(folded.counts.z[folded.fold == fold, 0])) == 1
     result = run(folded)
@@ -209,7 +211,7 @@ def test_bad_arguments_are_told(folded, change, error, message):
 
 
 def test_counts_without_folds_are_told(folded):
-    with pytest.raises(TypeError, match="must come from make_folds, got a Counts"):
+    with pytest.raises(TypeError, match="must come from fold_counts, got a Counts"):
         run(folded.counts)
 
 

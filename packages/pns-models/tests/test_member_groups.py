@@ -27,8 +27,9 @@ SATURATED = pm.Recipe(
 def folded(small):
     """One covariate in two folds; by this seed, frequencies that an anchored law has."""
     tables = [(z[:, 1:2], x, y) for z, x, y in small.tables(600, 500, seed=3)]
-    counts = pm.counts_from_tables(*tables, merge=True)
-    return pm.make_folds(np.random.default_rng(0), counts, 2)
+    counts = pm.counts_from_tables(*tables, merge=False)
+    fold = pm.assign_folds(np.random.default_rng(0), counts, 2)
+    return pm.fold_counts(counts, fold)[0]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,8 @@ def test_held_out_numbers_do_not_depend_on_the_size_of_blocks(
 
 def test_evaluations_while_training_see_rows_of_all_folds(small, monkeypatch):
     counts = pm.counts_from_tables(*small.tables(), merge=False)
-    folded = pm.make_folds(np.random.default_rng(0), counts, 3, whole_rows=True)
+    fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
+    folded, _ = pm.fold_counts(counts, fold)
     monkeypatch.setattr(_member_groups, "_EVAL_ROWS", 6)
     z = jnp.asarray(folded.counts.z)
     some, some_z = _member_groups._some_rows(folded, z)

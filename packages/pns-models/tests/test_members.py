@@ -21,8 +21,9 @@ RECIPE = pm.Recipe(
 
 @pytest.fixture(scope="module")
 def folded(small):
-    counts = pm.counts_from_tables(*small.tables(), merge=True)
-    return pm.make_folds(np.random.default_rng(0), counts, 3)
+    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
+    return pm.fold_counts(counts, fold)[0]
 
 
 def units_of(folded, entries, source):
@@ -122,8 +123,9 @@ def test_fractional_counts_weigh_what_they_are_and_sources_count_alike(folded):
 
 def test_the_loss_is_that_of_the_counts_when_every_unit_is_visited_once(small):
     """As many units of each source, so that one batch holds them all."""
-    counts = pm.counts_from_tables(*small.tables(240, 240), merge=True)
-    folded = pm.make_folds(np.random.default_rng(0), counts, 2)
+    counts = pm.counts_from_tables(*small.tables(240, 240), merge=False)
+    fold = pm.assign_folds(np.random.default_rng(0), counts, 2)
+    folded, _ = pm.fold_counts(counts, fold)
     entries = _members.make_entries(folded)
     places, weights, dense = [], [], []
     rng = np.random.default_rng(1)

@@ -217,3 +217,21 @@ def test_data_that_cannot_be_trained_on_are_told(small, counts):
     ):
         with pytest.raises(ValueError, match=message):
             pm.fit(jax.random.key(0), counts._replace(**change), small.recipe())
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_rows_of_a_group_are_held_out_together(small, merge):
+    """The group is a covariate, so it can be read off what was held out."""
+    tables = small.tables(400, 300)
+    site = np.arange(700) % 20
+    columns = [site[:400], site[400:]]
+    tables = [(c[:, None], *t[1:]) for c, t in zip(columns, tables, strict=True)]
+    counts = pm.counts_from_tables(*tables, merge=False)
+    recipe = small.recipe(max_steps=5, eval_every=5, merge=merge, held_out_fraction=0.3)
+    held_out = pm.fit(jax.random.key(0), counts, recipe, groups=site).held_out
+    seen = np.unique(held_out.z)
+    assert 0 < len(seen) < 20
+    assert len(held_out.z) == (len(seen) if merge else 35 * len(seen))
+    same = np.isin(site, seen)
+    for found, wanted in zip(held_out[1:], counts[1:], strict=True):
+        np.testing.assert_array_equal(found.sum(axis=0), wanted[same].sum(axis=0))

@@ -3,6 +3,7 @@
 from pns_estimate._calibration import calibrate_sampler
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._estimator import PnsEstimator
+from pns_estimate._held_out_rows import HeldOutRows
 from pns_estimate._prediction import Prediction
 from pns_estimate._report import write_report
 from pns_estimate._summary import FitSummary
@@ -22,6 +23,7 @@ __all__ = [
     "METHODS",
     "CrossFitRecipe",
     "FitSummary",
+    "HeldOutRows",
     "Method",
     "MethodFit",
     "NotFittedError",

@@ -8,12 +8,14 @@ import jax
 import numpy as np
 import pandas as pd
 import pns_infer as pi
+import pns_models as pm
 
 from pns_estimate._columns import Missing, Unseen
 from pns_estimate._draws import Draws
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._files import read_table
 from pns_estimate._fitting import fit_method
+from pns_estimate._held_out_rows import HeldOutRows, collect_held_out_rows
 from pns_estimate._prediction import EstimandLike, Prediction, Side, Target
 from pns_estimate._report import write_report
 from pns_estimate._saving import FittedState, load_state, save_state
@@ -65,6 +67,7 @@ class PnsEstimator:
         self.progress = progress
         self._state: FittedState | None = None
         self._population: pd.DataFrame | None = None
+        self._held_out_rows: HeldOutRows | None = None
 
     def fit(
         self,
@@ -112,9 +115,13 @@ class PnsEstimator:
         counts = data.counts()
         key = jax.random.key(self.seed)
         recipe = method.recipe if self.recipe is None else self.recipe
-        fit = fit_method(key, counts, method, recipe, self.calibrate, self.progress)
+        fit = fit_method(
+            key, counts, method, recipe, self.calibrate, self.progress, data.groups
+        )
         compatibility = run_compatibility_test(
-            jax.random.fold_in(key, 1), counts, fit.learned.standardizer
+            jax.random.fold_in(key, 1),
+            pm.merge_counts(counts, only_if_halved=True),
+            fit.learned.standardizer,
         )
         self._state = FittedState(
             encoder=data.encoder,
@@ -123,6 +130,7 @@ class PnsEstimator:
             summary=summarize_fit(data, fit, method, compatibility),
         )
         self._population = data.people
+        self._held_out_rows = collect_held_out_rows(data, fit.learned)
         return self
 
     @property
@@ -134,6 +142,15 @@ class PnsEstimator:
     def sample_size_(self) -> float:
         """Number of units behind the estimates, both tables together."""
         return self._fitted().sample_size
+
+    @property
+    def held_out_rows_(self) -> HeldOutRows | None:
+        """Every row of the tables with its held-out answer.
+
+        None for a method that does not hold every row out once, and for a loaded model.
+        """
+        self._fitted()
+        return self._held_out_rows
 
     def predict(self, rows: Any) -> Prediction:
         """Prepares people to ask about; see `Prediction` for the questions.

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import pns_infer as pi
 import pns_models as pm
+from numpy.typing import ArrayLike
 
 from pns_estimate._calibration import calibrate_sampler
 from pns_estimate._errors import UserError
@@ -26,19 +27,21 @@ def fit_method(
     recipe: Any,
     calibrate: bool,
     progress: bool,
+    groups: ArrayLike | None = None,
 ) -> CalibratedFit:
     """Fits a method and scales its draws to the largest factor held-out units allow.
 
     Args:
       key: decides everything.
-      counts: both tables.
+      counts: both tables, row by row.
       method: how uncertainty is represented.
       recipe: the method's settings.
       calibrate: whether to choose the scale of the draws on held-out units.
       progress: whether to show a bar.
+      groups: of each row, a label; rows of a group are held out together.
     """
     try:
-        learned = method.fit(key, counts, recipe, progress)
+        learned = method.fit(key, counts, recipe, progress, groups)
     except pm.DivergedError as error:
         raise UserError(f"training failed: {error}") from error
     except pm.TooFewRowsError as error:

@@ -62,6 +62,8 @@ class TrainingData(NamedTuple):
       tables: by name, the numbers.
       people: some people of both tables as they were given, for the report.
       is_weighted: whether weights were given.
+      groups: of each row, the observational ones first, the number of its group; None
+        without groups.
     """
 
     treatment: TwoValues
@@ -70,12 +72,15 @@ class TrainingData(NamedTuple):
     tables: dict[str, EncodedTable]
     people: pd.DataFrame
     is_weighted: bool
+    groups: np.ndarray | None = None
 
     def counts(self) -> pm.Counts:
-        """Merges people with the same covariates."""
+        """Makes one row of counts per row of the tables, the observational ones first."""
         first, second = self.tables.values()
         weights = (first.weights, second.weights) if self.is_weighted else None
-        return pm.counts_from_tables(first[:3], second[:3], weights=weights)
+        return pm.counts_from_tables(
+            first[:3], second[:3], weights=weights, merge=False
+        )
 
 
 def read_training_data(

@@ -12,7 +12,7 @@ from pns_models._errors import (
     NoDrawsError,
     TooFewRowsError,
 )
-from pns_models._folds import FoldedCounts, make_folds
+from pns_models._folds import FoldedCounts, assign_folds, fold_counts
 from pns_models._functions import PlainFunctions, plain_functions
 from pns_models._hypermodel import Hypermodel, HypermodelConfig
 from pns_models._learners import SLearner, SLearnerConfig, TLearner, TLearnerConfig
@@ -77,14 +77,15 @@ __all__ = [
     "TLearnerConfig",
     "TooFewRowsError",
     "TrainConfig",
+    "assign_folds",
     "atoms_from_raw",
     "counts_from_tables",
     "cross_fit",
     "fit",
+    "fold_counts",
     "load",
     "log_probabilities",
     "loss_by_index",
-    "make_folds",
     "make_member_training",
     "make_standardizer",
     "measure_reliability",

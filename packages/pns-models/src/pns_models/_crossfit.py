@@ -72,7 +72,7 @@ def cross_fit(
 
     Args:
       key: decides initialization, bootstrap weights and batches.
-      folded: the data, from `make_folds`.
+      folded: the data, from `fold_counts`.
       recipes: of anchored networks with training from `make_member_training`, perhaps
         `PORTFOLIO`.
       members_per_fold: at least 2.
@@ -130,7 +130,7 @@ def _check_arguments(
 ) -> None:
     if not isinstance(folded, FoldedCounts):
         raise TypeError(
-            f"folded must come from make_folds, got a {type(folded).__name__}."
+            f"folded must come from fold_counts, got a {type(folded).__name__}."
         )
     if members_per_fold < 2:
         raise ValueError(

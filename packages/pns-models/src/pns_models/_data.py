@@ -91,19 +91,21 @@ def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
     first, group = group_rows(z)
     if only_if_halved and 2 * len(first) > len(z):
         return counts
-    merged = [
-        np.stack(
-            [
-                np.bincount(group, weights=cell, minlength=len(first))
-                for cell in np.asarray(cells).reshape(len(z), 4).T
-            ],
-            axis=1,
-        )
-        .reshape(-1, 2, 2)
-        .astype(np.float32)
-        for cells in counts[1:]
-    ]
-    return Counts(z[first], *merged)
+    return sum_rows(counts, first, group)
+
+
+def sum_rows(
+    counts: Counts,
+    first: Int[np.ndarray, " num_groups"],
+    group: Int[np.ndarray, " n"],
+) -> Counts:
+    """Adds the counts of each group of rows, as `group_rows` found them."""
+    columns = np.concatenate(
+        [np.asarray(part).reshape(-1, 4) for part in counts[1:]], axis=1
+    ).T
+    sums = [np.bincount(group, column, len(first)) for column in columns]
+    cells = np.stack(sums, axis=1).reshape(-1, 2, 2, 2).astype(np.float32)
+    return Counts(np.asarray(counts.z)[first], cells[:, 0], cells[:, 1])
 
 
 def group_rows(
@@ -163,6 +165,44 @@ def split_counts(
             )
         )
     return results[0], results[1]
+
+
+def split_rows(
+    rng: np.random.Generator,
+    counts: Counts,
+    held_out_fraction: float,
+    groups: ArrayLike,
+) -> tuple[Counts, Counts]:
+    """Holds each group of rows out with the given probability, whole rows always.
+
+    Args:
+      rng: decides who is held out.
+      counts: one row per unit, whatever its weight.
+      held_out_fraction: probability of each group.
+      groups: of each row, a label.
+
+    Returns:
+      Training and held-out counts.
+    """
+    labels = check_groups(groups, len(counts.z))
+    names, group = np.unique(labels, return_inverse=True)
+    is_held_out = (rng.random(len(names)) < held_out_fraction)[group]
+    train, held_out = (
+        Counts(*(np.asarray(part)[rows] for part in counts))
+        for rows in (~is_held_out, is_held_out)
+    )
+    return train, held_out
+
+
+def check_groups(groups: ArrayLike, size: int) -> Shaped[np.ndarray, " n"]:
+    """Returns labels as an array; raises unless there is one per row."""
+    labels = np.asarray(groups)
+    if labels.shape != (size,):
+        raise ValueError(
+            f"groups must hold {size} labels, one per row of counts, got shape "
+            f"{list(labels.shape)}."
+        )
+    return labels
 
 
 def flat_weights(counts: Counts) -> Float[np.ndarray, "num_cells 8"]:

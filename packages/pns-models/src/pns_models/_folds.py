@@ -1,7 +1,8 @@
 """Folds: who is held out with whom.
 
-Every unit lies in one fold. A row of `FoldedCounts` holds the units of one fold that
-share covariates, so a covariate vector has as many rows as folds in which it occurs.
+Every row of the data lies in one fold, whatever its weight. A row of `FoldedCounts` holds
+the units of one fold that share covariates, so a covariate vector has as many rows as folds
+in which it occurs.
 """
 
 from typing import NamedTuple
@@ -13,9 +14,10 @@ from numpy.typing import ArrayLike
 from pns_models._data import (
     Counts,
     check_counts,
+    check_groups,
     flat_weights,
     group_rows,
-    merge_counts,
+    sum_rows,
 )
 from pns_models._errors import TooFewRowsError
 
@@ -46,25 +48,25 @@ class FoldedCounts(NamedTuple):
         return np.stack(sums, axis=1)
 
 
-def make_folds(
+def assign_folds(
     rng: np.random.Generator,
     counts: Counts,
     num_folds: int,
     groups: ArrayLike | None = None,
-    whole_rows: bool = False,
-) -> FoldedCounts:
-    """Assigns every unit to a fold at random.
+) -> Int[np.ndarray, " n"]:
+    """Assigns every row to a fold at random.
+
+    Folds are as equal as they can be: in rows, and in rows of the observational source
+    and of each arm.
 
     Args:
       rng: decides the folds.
-      counts: any counts, merged or not.
+      counts: one row per unit, whatever its weight; a row lies in one fold.
       num_folds: at least 2.
       groups: of each row, a label; rows of a group lie in one fold.
-      whole_rows: keep the units of a row in one fold, as a row that stands for one unit
-        with a weight; otherwise a count of c is c units, each with a fold of its own.
 
     Returns:
-      The counts by covariates and fold; rows of a fold that share covariates are merged.
+      The fold of each row, from 0.
 
     Raises:
       TooFewRowsError: if a fold lacks units of the observational source or of an arm.
@@ -72,73 +74,72 @@ def make_folds(
     if num_folds < 2:
         raise ValueError(f"num_folds must be at least 2, got {num_folds}.")
     check_counts(counts)
-    if groups is None and not whole_rows:
-        folded = _thin(rng, merge_counts(counts), num_folds)
-    else:
-        labels = _checked_labels(groups, len(counts.z))
-        folded = _merge(counts, _assign_labels(rng, labels, num_folds))
-    _check_folds(folded, num_folds)
-    return folded
+    part = _part_of_rows(counts)
+    fold = np.full(len(part), -1)
+    if groups is not None:
+        _deal_groups(rng, fold, check_groups(groups, len(part)), part, num_folds)
+    alone = rng.permutation(np.flatnonzero(fold < 0))
+    alone = alone[np.argsort(part[alone], kind="stable")]
+    fold[alone] = rng.permutation(num_folds)[np.arange(len(alone)) % num_folds]
+    _check_folds(counts, fold, num_folds)
+    return fold
 
 
-def _checked_labels(groups: ArrayLike | None, size: int) -> Shaped[np.ndarray, " n"]:
-    """Returns a label of each row; without groups each has one of its own."""
-    if groups is None:
-        return np.arange(size)
-    labels = np.asarray(groups)
-    if labels.shape != (size,):
-        raise ValueError(
-            f"groups must hold {size} labels, one per row of counts, got shape "
-            f"{list(labels.shape)}."
-        )
-    return labels
+def fold_counts(
+    counts: Counts, fold: Int[np.ndarray, " n"]
+) -> tuple[FoldedCounts, Int[np.ndarray, " n"]]:
+    """Merges rows that share covariates and fold.
 
+    Args:
+      counts: any counts.
+      fold: of each row, from `assign_folds`.
 
-def _thin(rng: np.random.Generator, counts: Counts, num_folds: int) -> FoldedCounts:
-    """Gives every unit a fold of its own, on counts: a multinomial for each count."""
-    weights = flat_weights(counts)
-    whole = np.floor(weights).astype(int)
-    shares = np.full(num_folds, 1 / num_folds)
-    parts = np.moveaxis(rng.multinomial(whole, shares), -1, 0).astype(np.float32)
-    # A fraction of a unit lies in one fold.
-    place = rng.integers(0, num_folds, whole.shape)
-    parts += (np.arange(num_folds)[:, None, None] == place) * (weights - whole)
-    fold, cell = np.nonzero(parts.sum(axis=2) > 0)
-    cells = parts[fold, cell].reshape(-1, 2, 2, 2)
-    z = np.asarray(counts.z)[cell]
-    return FoldedCounts(Counts(z, cells[:, 0], cells[:, 1]), fold, cell)
-
-
-def _assign_labels(
-    rng: np.random.Generator, labels: Shaped[np.ndarray, " n"], num_folds: int
-) -> Int[np.ndarray, " n"]:
-    """Puts the largest groups first, each into the fold that has the fewest rows."""
-    _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    if sizes.max() == 1:
-        fold = np.arange(len(labels)) % num_folds
-        return rng.permutation(fold)
-    fold_of, load = np.zeros(len(sizes), int), np.zeros(num_folds)
-    order = rng.permutation(len(sizes))
-    for number in order[np.argsort(-sizes[order], kind="stable")]:
-        fold_of[number] = int(np.argmin(load))
-        load[fold_of[number]] += sizes[number]
-    return fold_of[group]
-
-
-def _merge(counts: Counts, fold: Int[np.ndarray, " n"]) -> FoldedCounts:
-    """Merges rows that share covariates and fold."""
+    Returns:
+      The counts by covariates and fold, and for each given row its place among them.
+    """
     z = np.asarray(counts.z, np.float32)
     joined = np.concatenate([z, fold[:, None].astype(np.float32)], axis=1)
-    merged = merge_counts(Counts(joined, counts.observational, counts.experimental))
-    z, fold = merged.z[:, :-1], merged.z[:, -1].astype(int)
-    _, cell = group_rows(z)
-    return FoldedCounts(merged._replace(z=z), fold, cell)
+    first, place = group_rows(joined)
+    merged = sum_rows(counts, first, place)
+    _, cell = group_rows(merged.z)
+    return FoldedCounts(merged, fold[first], cell), place
 
 
-def _check_folds(folded: FoldedCounts, num_folds: int) -> None:
+def _part_of_rows(counts: Counts) -> Int[np.ndarray, " n"]:
+    """Returns 0 for observational rows, 1 for the control and 2 for the treatment arm."""
+    place = np.argmax(flat_weights(counts), axis=1)
+    return np.where(place < 4, 0, place // 2 - 1)
+
+
+def _deal_groups(
+    rng: np.random.Generator,
+    fold: Int[np.ndarray, " n"],
+    labels: Shaped[np.ndarray, " n"],
+    part: Int[np.ndarray, " n"],
+    num_folds: int,
+) -> None:
+    """Fills in the folds of rows that are not alone in their group.
+
+    The largest groups come first, each goes where it adds least to the sum of squared
+    shares that folds have in all rows and in each part.
+    """
+    _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    parts = np.stack([np.bincount(group, part == i) for i in range(3)], axis=1)
+    content = np.concatenate([sizes[:, None], parts], axis=1)
+    content = content / np.maximum(content.sum(axis=0), 1)
+    load = np.zeros((num_folds, 4))
+    fold_of = np.full(len(sizes), -1)
+    order = rng.permutation(np.flatnonzero(sizes > 1))
+    for number in order[np.argsort(-sizes[order], kind="stable")]:
+        fold_of[number] = np.argmin(load @ content[number])
+        load[fold_of[number]] += content[number]
+    fold[:] = fold_of[group]
+
+
+def _check_folds(counts: Counts, fold: Int[np.ndarray, " n"], num_folds: int) -> None:
     """Raises if a fold lacks units of the observational source or of an arm."""
-    weights = flat_weights(folded.counts)
-    sums = np.stack([np.bincount(folded.fold, w, num_folds) for w in weights.T], axis=1)
+    weights = flat_weights(counts)
+    sums = np.stack([np.bincount(fold, w, num_folds) for w in weights.T], axis=1)
     parts = {
         "observational units": sums[:, :4].sum(axis=1),
         "experimental units in the control arm": sums[:, 4:6].sum(axis=1),

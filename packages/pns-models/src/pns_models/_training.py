@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from pns_models._batches import numpy_rng
 from pns_models._checkpoints import RunCheckpoints, digest
-from pns_models._data import Counts, check_counts, merge_counts, split_counts
+from pns_models._data import (
+    Counts,
+    check_counts,
+    merge_counts,
+    split_counts,
+    split_rows,
+)
 from pns_models._errors import TooFewRowsError
 from pns_models._loop import History, train
 from pns_models._model import FittedModel
@@ -39,6 +46,7 @@ def fit(
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
     abort_on_nan: bool = True,
+    groups: ArrayLike | None = None,
 ) -> FitResult:
     """Trains a network.
 
@@ -52,6 +60,8 @@ def fit(
       progress: show a bar with loss and time left; never shown off a terminal.
       abort_on_nan: raise DivergedError, which names the step, when the loss is not
         finite.
+      groups: of each row of counts, a label: rows of a group are held out together, and
+        whole. If None, a count of c is c units, each held out by itself.
 
     Returns:
       The fitted model, its history, and the held-out units.
@@ -66,7 +76,7 @@ def fit(
         )
     check_counts(counts)
     keys = RunKeys(*jax.random.split(key, 5))
-    training, held_out = _split(keys.split, counts, recipe.training)
+    training, held_out = _split(keys.split, counts, recipe.training, groups)
     standardizer = make_standardizer(training)
     training, hidden = (
         part._replace(z=standardizer(part.z)) for part in (training, held_out)
@@ -86,13 +96,20 @@ def fit(
 
 
 def _split(
-    key: PRNGKeyArray, counts: Counts, config: TrainConfig
+    key: PRNGKeyArray, counts: Counts, config: TrainConfig, groups: ArrayLike | None
 ) -> tuple[Counts, Counts]:
-    """Merges rows and holds some units out; raises if a part lacks units of a source."""
-    if config.merge is not False:
-        counts = merge_counts(counts, only_if_halved=not config.merge)
-    fraction = config.held_out_fraction
-    training, held_out = split_counts(numpy_rng(key), counts, fraction)
+    """Holds some units out and merges rows; raises if a part lacks units of a source."""
+    rng, fraction = numpy_rng(key), config.held_out_fraction
+
+    def merge(counts: Counts) -> Counts:
+        if config.merge is False or not len(counts.z):
+            return counts
+        return merge_counts(counts, only_if_halved=not config.merge)
+
+    if groups is None:
+        training, held_out = split_counts(rng, merge(counts), fraction)
+    else:
+        training, held_out = map(merge, split_rows(rng, counts, fraction, groups))
     for name, part in (("training", training), ("held-out", held_out)):
         sizes = [float(cells.sum()) for cells in part[1:]]
         if min(sizes) <= 0 and (name == "training" or fraction > 0):

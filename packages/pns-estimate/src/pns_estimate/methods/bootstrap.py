@@ -11,8 +11,9 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from pns_estimate.methods.protocol import MethodFit, split_key
+from pns_estimate.methods.protocol import MethodFit, row_groups, split_key
 from pns_estimate.methods.registry import register_method
 
 Scope = Literal["full", "last_layer"]
@@ -126,12 +127,20 @@ class BootstrapMethod:
         counts: pm.Counts,
         recipe: pm.Recipe,
         progress: bool = False,
+        groups: ArrayLike | None = None,
     ) -> MethodFit:
         """Trains the network and does the solves."""
         keys = split_key(key)
-        result = pm.fit(keys.train, counts, recipe, progress=progress)
+        result = pm.fit(
+            keys.train,
+            counts,
+            recipe,
+            progress=progress,
+            groups=row_groups(counts, groups),
+        )
+        merged = pm.merge_counts(counts, only_if_halved=True)
         solved = make_bootstrap(
-            keys.solve, result.model, counts, self.scope, self.num_draws, self.config
+            keys.solve, result.model, merged, self.scope, self.num_draws, self.config
         )
         # The network saw the training part only.
         kept = 1 - recipe.training.held_out_fraction

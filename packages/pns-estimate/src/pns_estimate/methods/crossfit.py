@@ -10,6 +10,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
+from numpy.typing import ArrayLike
 
 from pns_estimate._errors import UserError
 from pns_estimate.methods.network import NetworkSampler
@@ -59,6 +60,7 @@ class CrossFitMethod:
         counts: pm.Counts,
         recipe: CrossFitRecipe,
         progress: bool = False,
+        groups: ArrayLike | None = None,
     ) -> MethodFit:
         """Trains all members; the sampler needs no further calibration."""
         if not isinstance(recipe, CrossFitRecipe):
@@ -69,7 +71,8 @@ class CrossFitMethod:
             )
         keys = split_key(key)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(keys.calibrate)))
-        folded = pm.make_folds(rng, counts, recipe.num_folds)
+        fold = pm.assign_folds(rng, counts, recipe.num_folds, groups)
+        folded, held_out_row = pm.fold_counts(counts, fold)
         result = pm.cross_fit(
             keys.train, folded, recipe.portfolio, recipe.members_per_fold, progress
         )
@@ -86,6 +89,8 @@ class CrossFitMethod:
             held_out_atoms=jax.tree.map(
                 np.asarray, pm.atoms_from_raw(jnp.asarray(mean), "anchored")
             ),
+            held_out_row=held_out_row,
+            fold=fold,
             is_calibrated=True,
             notes=_describe(recipe, result, sampler),
         )

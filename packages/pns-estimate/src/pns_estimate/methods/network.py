@@ -8,8 +8,9 @@ import numpy as np
 import pns_bounds as pb
 import pns_models as pm
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from pns_estimate.methods.protocol import MethodFit, split_key
+from pns_estimate.methods.protocol import MethodFit, row_groups, split_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +58,16 @@ class NetworkMethod:
         counts: pm.Counts,
         recipe: pm.Recipe,
         progress: bool = False,
+        groups: ArrayLike | None = None,
     ) -> MethodFit:
         """Trains the network."""
-        result = pm.fit(split_key(key).train, counts, recipe, progress=progress)
+        result = pm.fit(
+            split_key(key).train,
+            counts,
+            recipe,
+            progress=progress,
+            groups=row_groups(counts, groups),
+        )
         return MethodFit(
             NetworkSampler(result.model),
             result.held_out,

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 import pns_bounds as pb
 import pns_models as pm
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 
 class Sampler(Protocol):
@@ -62,6 +63,9 @@ class MethodFit(NamedTuple):
       standardizer: maps covariates [n, d] to comparable scales, to find neighbors.
       history: losses by step, or None for a method that does not iterate.
       held_out_atoms: [n] of the held-out rows, if the sampler itself saw them.
+      held_out_row: of each row that was given, its place in `held_out`; None unless
+        every row was held out once.
+      fold: of each row that was given; None as `held_out_row`.
       is_calibrated: whether the draws need no scale from held-out units.
       notes: what people who read a report should know of the fit, by label.
     """
@@ -71,6 +75,8 @@ class MethodFit(NamedTuple):
     standardizer: Any
     history: pm.History | None = None
     held_out_atoms: pb.Atoms | None = None
+    held_out_row: Int[np.ndarray, " num_rows"] | None = None
+    fold: Int[np.ndarray, " num_rows"] | None = None
     is_calibrated: bool = False
     notes: Mapping[str, str] = MappingProxyType({})
 
@@ -94,9 +100,23 @@ class Method(Protocol):
         ...
 
     def fit(
-        self, key: jax.Array, counts: pm.Counts, recipe: Any, progress: bool = False
+        self,
+        key: jax.Array,
+        counts: pm.Counts,
+        recipe: Any,
+        progress: bool = False,
+        groups: ArrayLike | None = None,
     ) -> MethodFit:
-        """Learns from both tables; the key decides all randomness."""
+        """Learns from both tables.
+
+        Args:
+          key: decides all randomness.
+          counts: one row per row of the tables, the observational ones first; one count
+            of it is not 0, the row's weight. What is held out are whole rows.
+          recipe: the method's settings.
+          progress: whether to show a bar.
+          groups: of each row, a label; rows of a group are held out together.
+        """
         ...
 
     def load(self, folder: Path) -> Sampler:
@@ -110,6 +130,11 @@ class Keys(NamedTuple):
     train: jax.Array
     solve: jax.Array
     calibrate: jax.Array
+
+
+def row_groups(counts: pm.Counts, groups: ArrayLike | None) -> ArrayLike:
+    """Returns the groups; without any, each row has one of its own."""
+    return np.arange(len(counts.z)) if groups is None else groups
 
 
 def split_key(key: jax.Array) -> Keys:
