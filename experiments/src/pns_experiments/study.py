@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pns_infer as pi
 from absl import app
 
-from pns_experiments.methods import METHODS
+from pns_experiments.methods import ENN_VARIANTS, METHODS
 from pns_experiments.options import Options
 from pns_experiments.recipes import Size, resize
 from pns_experiments.replicates import draw_replicate, is_model
@@ -64,6 +64,7 @@ _DEFAULT = (
     "crossfit",
 )
 _PAPER = ("paper_bootstrap_last_layer", "paper_bootstrap_full", "paper_epinet_low_dim")
+_ENN = tuple(variant.name for variant in ENN_VARIANTS)
 _HIGH_DIM = ("anchored", "bootstrap_last_layer", "epinet", "crossfit")
 _SENSITIVITY = ("epinet", "crossfit")
 
@@ -78,6 +79,7 @@ ROBUSTNESS_MODELS = ("li:901", "li:902", "li:903", "li:904", "li:905")
 PRESETS: dict[str, Study] = {
     "low_dim": Study(_LI_1, _PAPER_SIZES, 3000, _DEFAULT, 5),
     "low_dim_paper": Study(_LI_1, _PAPER_SIZES, 3000, _PAPER, 1),
+    "low_dim_enn": Study(_LI_1, _PAPER_SIZES, 3000, _ENN, 1),
     # Table 3, ACIC column.
     "high_dim": Study(
         ("acic",),

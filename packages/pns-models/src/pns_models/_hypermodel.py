@@ -5,7 +5,7 @@ An index fixes a whole function of z, so a draw is coherent over units.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from pns_models._anchored import AnchoredNet
+from pns_models._enn_generator import EnnGenerator
 from pns_models._flat_network import FlatNetwork, flatten_network, map_networks
 from pns_models._indexed import GaussianIndex, IndexedConfig
 from pns_models._mlp import Frozen, Kernel, Mlp
@@ -22,9 +23,25 @@ from pns_models._network import register_network
 @register_network
 @dataclasses.dataclass(frozen=True)
 class HypermodelConfig(IndexedConfig):
-    """Makes a `Hypermodel`; `hidden` are the hypernetwork's widths."""
+    """Makes a `Hypermodel`; `hidden` are the hypernetwork's widths.
+
+    Attributes:
+      initialization: 'network' starts generated networks as initialized ones, a tenth of
+        their scale apart in the learner; 'enn' as the ENN library does, constant in z and
+        about half a logit apart (see `_enn_generator`).
+    """
 
     kind: ClassVar[str] = "hypermodel"
+    initialization: Literal["network", "enn"] = "network"
+
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        super().__post_init__()
+        if self.initialization not in ("network", "enn"):
+            raise ValueError(
+                "initialization must be 'network' or 'enn', got "
+                f"{self.initialization!r}."
+            )
 
     def make(self, key: PRNGKeyArray, num_covariates: int) -> "Hypermodel":
         """Draws the network for a number of covariates."""
@@ -47,11 +64,15 @@ class Hypermodel(GaussianIndex):
         )
         self._call = base.call
         sizes = [config.index_dim, *config.hidden]
-        # A learner whose networks start as different as the prior's does not train: a
-        # tenth of that does.
-        self.learner = _ParameterGenerator(sizes, base, 0.1, False, rngs)
-        sizes = [config.index_dim, *config.prior_hidden]
-        self.prior = _ParameterGenerator(sizes, prior, 1.0, True, rngs)
+        prior_sizes = [config.index_dim, *config.prior_hidden]
+        if config.initialization == "enn":
+            self.learner = EnnGenerator(sizes, base, False, rngs)
+            self.prior = EnnGenerator(prior_sizes, prior, True, rngs)
+        else:
+            # A learner whose networks start as different as the prior's does not train:
+            # a tenth of that does.
+            self.learner = _ParameterGenerator(sizes, base, 0.1, False, rngs)
+            self.prior = _ParameterGenerator(prior_sizes, prior, 1.0, True, rngs)
         self.prior_scale = config.prior_scale
 
     def prior_raw(
@@ -80,7 +101,7 @@ class Hypermodel(GaussianIndex):
 
     def _generated(
         self,
-        generator: "_ParameterGenerator",
+        generator: "EnnGenerator | _ParameterGenerator",
         z: Float[Array, "n d"],
         indices: Float[Array, "s i"],
     ) -> Float[Array, "s n 6"]:

@@ -1,14 +1,15 @@
 """Affine layers, and the kinds of variables they are made of."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+Initializer = Callable[[PRNGKeyArray, tuple[int, int]], Array]
 Activation = Literal["relu", "silu"]
 ACTIVATIONS = {"relu": jax.nn.relu, "silu": jax.nn.silu}
 _HE = jax.nn.initializers.he_normal()
@@ -43,6 +44,7 @@ class Mlp(nnx.Module):
         kernel: type[nnx.Variable] = Kernel,
         bias: type[nnx.Variable] = nnx.Param,
         num_linear: int = 0,
+        initializer: Initializer | None = None,
     ):
         """Draws the layers.
 
@@ -55,11 +57,13 @@ class Mlp(nnx.Module):
             `nnx.Param` learns, `Frozen` does neither.
           bias: that of the biases.
           num_linear: how many layers at the start have no activation after them.
+          initializer: of all kernels; None for the scales above.
         """
         last = len(sizes) - 2
         self.kernels = nnx.List([])
         for i, shape in enumerate(itertools.pairwise(sizes)):
-            init = _LECUN if i == last or i < num_linear else _HE
+            ours = _LECUN if i == last or i < num_linear else _HE
+            init = ours if initializer is None else initializer
             self.kernels.append(kernel(init(rngs.params(), shape)))
         self.biases = nnx.List([bias(jnp.zeros(size)) for size in sizes[1:]])
         self.activation = activation
