@@ -76,18 +76,54 @@ def test_blocks_of_rows_share_the_indices_of_a_draw(small, kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["hypermodel", "epinet", "ensemble"])
-def test_the_point_estimate_is_the_link_of_mean_raw_numbers(small, kind):
-    model = small.model(kind)
-    z = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+def test_the_point_estimate_is_the_link_of_mean_raw_numbers(fits, small, kind):
+    """Written out, one index after the other and averaged in float64."""
+    model, z = fits[kind].model, small.covariates()[:9]
+    standardized = model.standardizer(z)
     indices = model.network.central_indices()
-    raw = model.network.raw(z, indices).mean(axis=0)
-    expected = pm.atoms_from_raw(raw, "anchored")
+    raw = [model.network.raw(standardized, index[None])[0] for index in indices]
+    mean = np.mean(np.array(raw, np.float64), axis=0).astype(np.float32)
+    expected = pm.atoms_from_raw(mean, "anchored")
     np.testing.assert_allclose(model.atoms(z).mu, expected.mu, rtol=1e-4)
-    if kind == "hypermodel":
-        assert len(indices) == 32
-        np.testing.assert_allclose(indices.mean(axis=0), 0, atol=1e-6)
-    if kind == "epinet":
-        np.testing.assert_allclose(raw, model.network.base.encode(z), rtol=1e-5)
+    np.testing.assert_allclose(model.atoms(z).joint, expected.joint, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["hypermodel", "epinet", "ensemble"])
+def test_the_mean_of_central_indices_is_that_of_many_draws(small, kind):
+    """Within the Monte Carlo error of both, pairs of opposites being independent."""
+    network = small.network(kind)
+    z = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    drawn = np.asarray(network.raw(z, network.draw_indices(jax.random.key(1), 20_000)))
+    central = np.asarray(network.raw(z, network.central_indices()))
+    error = drawn.var(axis=0) / len(drawn)
+    if kind != "ensemble":  # whose one index is exact
+        pairs = (central[:64] + central[64:]) / 2
+        error = error + pairs.var(axis=0, ddof=1) / 64
+    score = (central.mean(axis=0) - drawn.mean(axis=0)) / np.sqrt(error)
+    assert np.abs(score).max() < 4  # of 54 that are correlated
+
+
+def test_the_point_estimate_of_an_epinet_is_not_its_base_network(small):
+    """The head sees the index that multiplies it, so its mean is not zero."""
+    model = small.model("epinet")
+    z = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    network = model.network
+    base = pm.atoms_from_raw(network.base.encode(z), "anchored")
+    drawn = network.raw(z, network.draw_indices(jax.random.key(1), 20_000))
+    mean = pm.atoms_from_raw(drawn.mean(axis=0), "anchored")
+    far = np.abs(np.asarray(base.mu) - mean.mu).max()
+    assert np.abs(model.atoms(z).mu - mean.mu).max() < far / 2
+
+
+def test_central_indices_of_a_gaussian_index_come_in_opposite_pairs(small):
+    for kind in ("hypermodel", "epinet"):
+        indices = np.asarray(small.network(kind).central_indices())
+        assert indices.shape == (128, 4)
+        np.testing.assert_array_equal(indices[:64], -indices[64:])
+        # Standard normal: each variance within four standard errors of 1.
+        assert (
+            np.abs(np.square(indices[:64]).mean(axis=0) - 1).max() < 4 * (2 / 64) ** 0.5
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -69,10 +69,6 @@ class Epinet(GaussianIndex):
         raw = base + self._contracted(self.head, seen, indices)
         return raw if self.prior_scale == 0 else raw + self.prior_raw(z, indices)
 
-    def central_indices(self) -> Float[Array, "1 i"]:
-        """Returns the index 0, which leaves the base network alone."""
-        return jnp.zeros((1, self.index_dim))
-
     def _contracted(
         self, head: Mlp, inputs: Float[Array, "n k"], indices: Float[Array, "s i"]
     ) -> Float[Array, "s n 6"]:

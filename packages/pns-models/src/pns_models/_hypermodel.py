@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -93,11 +92,6 @@ class Hypermodel(GaussianIndex):
         if self.prior_scale == 0:
             return learned
         return learned + self.prior_raw(code, indices)
-
-    def central_indices(self) -> Float[Array, "32 i"]:
-        """Returns 32 fixed indices in opposite pairs."""
-        half = jax.random.normal(jax.random.key(0), (16, self.index_dim))
-        return jnp.concatenate([half, -half])
 
     def _generated(
         self,

@@ -9,6 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from pns_models._backbone import Backbone
 from pns_models._network import Network
 
+_NUM_PAIRS = 64  # of indices, whose mean raw numbers are the point estimate
+
 
 @dataclasses.dataclass(frozen=True)
 class IndexedConfig:
@@ -61,6 +63,16 @@ class GaussianIndex(Network):
     def draw_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "{num} i"]:
         """Draws indices; the first do not depend on `num`."""
         return jax.random.normal(key, (num, self.index_dim))
+
+    def central_indices(self) -> Float[Array, "128 i"]:
+        """Returns 64 fixed draws and their opposites.
+
+        The raw numbers are not linear in the index, so their mean over all indices has no
+        closed form; that of an epinet is not its base network, for the head sees the
+        index that multiplies it. Opposites cancel whatever is odd in the index.
+        """
+        half = jax.random.normal(jax.random.key(0), (_NUM_PAIRS, self.index_dim))
+        return jnp.concatenate([half, -half])
 
     def training_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "s i"]:
         """Draws the indices of one training step."""
