@@ -168,4 +168,4 @@ def score_method(study: Study, task: Task, seed: int) -> dict[str, Any]:
     scores = pi.score_intervals(
         answer.interval, data.truth.pns, data.truth.interval, ALPHA, answer.atoms
     )
-    return scores._asdict()
+    return {**scores._asdict(), **answer.notes}
