@@ -1,11 +1,13 @@
 """The paper's own recipes at their smallest: corrected intervals are wider."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pns_bounds as pb
 import pns_estimate as pe
 import pytest
-from pns_experiments.methods import METHODS
+from pns_experiments.methods import ENN_VARIANTS, METHODS
 from pns_experiments.recipes import resize
 from pns_experiments.replicates import draw_replicate
 
@@ -41,3 +43,44 @@ def test_every_recipe_has_a_small_one_of_the_same_kind(name):
     assert small.network.kind == recipe.network.kind
     assert small.network.backbone.width == 16 and small.training.max_steps == 40
     assert resize(recipe, "full") is recipe
+
+
+def test_variants_of_the_paper_change_what_it_does_not_print_and_nothing_else():
+    paper = METHODS["paper_epinet_low_dim"].recipe
+    assert len({variant.name for variant in ENN_VARIANTS}) == len(ENN_VARIANTS)
+    free = (
+        "num_indices",
+        "learning_rate",
+        "epochs",
+        "max_steps",
+        "batch_size",
+        "merge",
+    )
+    stopping = ("patience", "eval_every")
+    for variant in ENN_VARIANTS:
+        recipe = METHODS[variant.name].recipe
+        assert recipe.network.initialization == "enn"
+        network = dataclasses.replace(recipe.network, initialization="network")
+        assert network == paper.network
+        may_differ = free + (stopping if variant.num_steps is None else ())
+        kept = {name: getattr(paper.training, name) for name in may_differ}
+        assert dataclasses.replace(recipe.training, **kept) == paper.training
+
+
+def test_800_epochs_are_11719_steps():
+    """Four fifths of 150,000 units train, 8,192 at a time."""
+    training = METHODS["paper_epinet_low_dim"].recipe.training
+    visits = training.epochs * 150_000 * (1 - training.held_out_fraction)
+    assert -(-visits // training.batch_size) == 11_719
+
+
+@pytest.mark.slow
+def test_points_with_equal_covariates_have_equal_intervals_in_their_order(data):
+    """The points once and twice over, in another order."""
+    method, key = METHODS["paper_enn_low_dim"], jax.random.key(2)
+    once = method.answer(key, data.tables, data.z, 0.05, "smoke")
+    twice = np.concatenate([data.z[::-1], data.z])
+    both = method.answer(key, data.tables, twice, 0.05, "smoke")
+    expected = np.concatenate([once.interval.lower[::-1], once.interval.lower])
+    np.testing.assert_allclose(both.interval.lower, expected, rtol=1e-5)
+    assert both.notes["steps"] == 40 and both.notes["held_out_loss"] > 0
