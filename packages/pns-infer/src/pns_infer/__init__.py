@@ -1,5 +1,11 @@
 """Precision-corrected inference for bounds that are maxima and minima of estimates."""
 
+from pns_infer._arm_calibration import ArmCalibration, calibrate_arms
+from pns_infer._assignment import (
+    AssignmentCheck,
+    AssignmentWarning,
+    check_assignment,
+)
 from pns_infer._average import AverageInterval, average_interval
 from pns_infer._band import (
     Band,
@@ -35,6 +41,25 @@ from pns_infer._compatibility import CompatibilityTest, compatibility_test
 from pns_infer._covariance import frequency_covariance, term_covariance
 from pns_infer._credible import credible_intervals
 from pns_infer._critical import TooFewDrawsError
+from pns_infer._debiased import DebiasedAverage, debiased_average
+from pns_infer._decisions import (
+    PolicyValue,
+    Recommendation,
+    ValueCurve,
+    held_out_rule,
+    net_benefit,
+    policy_value,
+    recommend,
+    value_curve,
+)
+from pns_infer._frequencies import Difference, frequency_interval, trial_difference
+from pns_infer._group_averages import (
+    GroupAverages,
+    SortedGroups,
+    group_averages,
+    sorted_groups,
+)
+from pns_infer._held_out import HeldOutUnits, make_held_out_units
 from pns_infer._intervals import (
     CorrectedIntervals,
     intervals_from_draws,
@@ -56,9 +81,21 @@ from pns_infer._residual import (
     profile_residual,
     residual_mean,
 )
+from pns_infer._score_test import ScoreTest, score_test
+from pns_infer._source_model import (
+    RatioSummary,
+    compare_sources,
+    fit_logistic,
+    predict_logistic,
+    source_probability,
+    target_ratio,
+)
 
 __all__ = [
     "TWO_TABLES",
+    "ArmCalibration",
+    "AssignmentCheck",
+    "AssignmentWarning",
     "AverageInterval",
     "Band",
     "BootstrapProblem",
@@ -66,42 +103,71 @@ __all__ = [
     "CellLayout",
     "CompatibilityTest",
     "CorrectedIntervals",
+    "DebiasedAverage",
+    "Difference",
     "DrawCalibration",
+    "GroupAverages",
+    "HeldOutUnits",
     "HeterogeneityTest",
     "NotConvergedWarning",
+    "PolicyValue",
+    "RatioSummary",
+    "Recommendation",
     "ResidualProfile",
     "ResidualSettings",
+    "ScoreTest",
     "Scores",
     "SolveConfig",
     "SolveStatus",
+    "SortedGroups",
     "Summary",
     "ThresholdSet",
     "TooFewDrawsError",
     "TwoStage",
+    "ValueCurve",
     "average_interval",
     "bootstrap_draws",
+    "calibrate_arms",
     "calibrate_draws",
+    "check_assignment",
     "choose_calibration_rows",
     "combine_members",
+    "compare_sources",
     "compatibility_test",
     "credible_intervals",
+    "debiased_average",
     "draw_residual",
+    "fit_logistic",
     "frequency_covariance",
+    "frequency_interval",
+    "group_averages",
+    "held_out_rule",
     "heterogeneity_test",
     "intervals_from_draws",
     "intervals_from_estimates",
     "jackknife_scale",
     "linear_draws",
+    "make_held_out_units",
     "neighborhoods",
+    "net_benefit",
     "per_point_draws",
+    "policy_value",
+    "predict_logistic",
     "profile_residual",
+    "recommend",
     "residual_mean",
     "scale_draws",
     "score_intervals",
+    "score_test",
     "solve_bootstrap",
+    "sorted_groups",
+    "source_probability",
     "summarize_scores",
     "summarize_values",
+    "target_ratio",
     "term_covariance",
     "threshold_set",
+    "trial_difference",
     "uniform_band",
+    "value_curve",
 ]

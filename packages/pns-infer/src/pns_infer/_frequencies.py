@@ -1,0 +1,193 @@
+"""What counting gives: bounds of the average from frequencies without covariates."""
+
+import functools
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Float
+
+from pns_infer._average import AverageInterval
+from pns_infer._critical import Side, corrected_minimum, select_terms, sorted_maxima
+from pns_infer._held_out import HeldOutUnits
+from pns_infer._inputs import check_alpha
+from pns_infer._linear_means import LinearMeans, Source, linear_means
+
+_NUM_DRAWS = 20_000  # of the normal law of the terms, always the same
+
+
+class Difference(NamedTuple):
+    """A point estimate with its standard error and normal interval."""
+
+    estimate: float
+    standard_error: float
+    lower: float
+    upper: float
+
+
+def frequency_interval(
+    units: HeldOutUnits,
+    alpha: float = 0.05,
+    *,
+    estimand: pb.Estimand = pb.PNS,
+    member: Float[np.ndarray, " n"] | None = None,
+    source: Source = "both",
+    trial_alone: bool = False,
+) -> AverageInterval:
+    """Computes precision-corrected bounds of an average from plain weighted frequencies.
+
+    The terms of the averaged atoms, corrected for the winner's curse as
+    `intervals_from_estimates` does. Held-out atoms are not read, unless the sources'
+    laws differ (`units.ratio`): then frequencies are of two populations, and each
+    term is the debiased mean over the target instead.
+
+    Args:
+      units: rows of both sources.
+      alpha: the probability of missing.
+      estimand: as for `debiased_average`.
+      member: weight of each row in a subgroup.
+      source: whose covariates the target population has.
+      trial_alone: keep the terms that the experiment alone identifies.
+
+    Returns:
+      Numbers; the bounds are half-median-unbiased.
+    """
+    check_average(estimand, alpha)
+    if units.ratio is None:
+        nothing = pb.Atoms(*(np.zeros_like(part) for part in units.atoms))
+        units = units._replace(atoms=nothing)
+    limits = (-estimand.floor, estimand.ceiling)
+    ends = []
+    for side, limit in zip(("lower", "upper"), limits, strict=True):
+        sign = -1 if side == "lower" else 1
+        matrix, offset = term_rows(estimand, side, with_limit=False)
+        if trial_alone:
+            known = ~matrix[:, 2:].any(axis=1)
+            known &= estimand.denominator is None
+            matrix, offset = matrix[known], offset[known]
+        if not len(matrix):
+            ends.append((sign * limit, sign * limit))
+            continue
+        means = _fixed_means(units, estimand, matrix, offset, member, source)
+        pair = _corrected(means.combine(sign * np.eye(len(matrix))), limit, alpha)
+        ends.append(tuple(sign * value for value in pair))
+    (lower, bound_lower), (upper, bound_upper) = ends
+    return AverageInterval(lower, upper, bound_lower, bound_upper, lower > upper)
+
+
+def trial_difference(
+    units: HeldOutUnits,
+    alpha: float = 0.05,
+    member: Float[np.ndarray, " n"] | None = None,
+) -> Difference:
+    """Computes the experiment's difference in means, weighted by inverse probability."""
+    check_alpha(alpha)
+    nothing = pb.Atoms(*(np.zeros_like(part) for part in units.atoms))
+    matrix = np.broadcast_to([1.0, -1, 0, 0, 0, 0], (units.sample_size, 1, 6))
+    means = linear_means(
+        units._replace(atoms=nothing, ratio=None),
+        matrix,
+        np.zeros((units.sample_size, 1)),
+        member,
+        "experimental",
+    )
+    estimate, error = means.estimate[0], means.standard_error[0]
+    z = NormalDist().inv_cdf(1 - alpha / 2)
+    return Difference(
+        *(
+            float(v)
+            for v in (estimate, error, estimate - z * error, estimate + z * error)
+        )
+    )
+
+
+def check_average(estimand: pb.Estimand, alpha: float) -> None:
+    """Raises unless the estimand's average can be debiased."""
+    check_alpha(alpha)
+    if estimand.function is not None:
+        raise ValueError(
+            f"the terms of {estimand.name!r} are no linear forms of the atoms, nor ratios "
+            "of those, so their average cannot be debiased; use average_interval."
+        )
+
+
+def term_rows(
+    estimand: pb.Estimand, side: str, with_limit: bool = True
+) -> tuple[Float[np.ndarray, "num_terms 6"], Float[np.ndarray, " num_terms"]]:
+    """Returns the terms of a side as numerators, the limit that needs no data last."""
+    matrix = np.array(getattr(estimand, f"{side}_matrix"), float).reshape(-1, 6)
+    offset = np.array(getattr(estimand, f"{side}_offset"), float)
+    limit = estimand.floor if side == "lower" else estimand.ceiling
+    if with_limit and np.isfinite(limit):
+        below = estimand.denominator
+        row = np.zeros(6) if below is None else limit * np.array(below)
+        matrix = np.concatenate([matrix, row[None]])
+        offset = np.append(offset, limit if below is None else 0.0)
+    if with_limit and not len(matrix):
+        raise ValueError(f"{estimand.name!r} has neither {side} terms nor a limit.")
+    return matrix, offset
+
+
+def _fixed_means(
+    units: HeldOutUnits,
+    estimand: pb.Estimand,
+    matrix: Float[np.ndarray, "num_terms 6"],
+    offset: Float[np.ndarray, " num_terms"],
+    member: Float[np.ndarray, " n"] | None,
+    source: Source,
+) -> LinearMeans:
+    """Estimates the mean of each term, the same for every row."""
+    if estimand.denominator is not None:
+        matrix = np.concatenate([matrix, [estimand.denominator]])
+        offset = np.append(offset, 0.0)
+    shape = (units.sample_size, len(matrix))
+    means = linear_means(
+        units,
+        np.broadcast_to(matrix, (*shape, 6)),
+        np.broadcast_to(offset, shape),
+        member,
+        source,
+    )
+    return means if estimand.denominator is None else divide_safely(means)
+
+
+def divide_safely(means: LinearMeans) -> LinearMeans:
+    """Divides by the last mean; raises unless it is well above 0."""
+    if not means.estimate[-1] > 5 * means.standard_error[-1]:
+        raise ValueError(
+            "the denominator of the average is not clearly above 0 (five standard "
+            "errors): too few units are in its population."
+        )
+    return means.divide(-1).combine(np.eye(len(means.estimate))[:-1])
+
+
+def _corrected(means: LinearMeans, limit: float, alpha: float) -> tuple[float, float]:
+    """Returns the corrected and the half-median-unbiased minimum of terms and limit."""
+    error = means.standard_error
+    side = Side(means.estimate, error, tails=normal_tails(means))
+    size = max(float(means.sizes[np.isfinite(means.sizes)].sum()), 3.0)
+    active = select_terms(side, sorted_maxima(side), size, limit)
+    maxima = sorted_maxima(side, active)
+    ends = (corrected_minimum(side, maxima, p)[0] for p in (1 - alpha / 2, 0.5))
+    end, middle = (min(float(value), limit) for value in ends)
+    return end, middle
+
+
+def normal_tails(
+    means: LinearMeans, num_draws: int = _NUM_DRAWS
+) -> Float[np.ndarray, "k num_draws"]:
+    """Draws standardized normal errors with the correlation of the means.
+
+    A multiplier bootstrap with normal multipliers of the clusters has exactly this law.
+    """
+    error = means.standard_error
+    scale = np.where(error > 0, 1 / np.where(error > 0, error, 1), 0)
+    values, vectors = np.linalg.eigh(means.covariance * np.outer(scale, scale))
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    return root @ _normals(len(error), num_draws)
+
+
+@functools.lru_cache(maxsize=4)
+def _normals(count: int, num_draws: int) -> Float[np.ndarray, "count num_draws"]:
+    return np.random.default_rng(0).standard_normal((count, num_draws))

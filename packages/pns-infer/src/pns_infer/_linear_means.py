@@ -1,0 +1,178 @@
+"""Means of linear forms of the atoms, estimated without the bias of the atoms' model.
+
+A form is offset + matrix . eta, its coefficients chosen row by row. Its mean over a target
+population has three parts: the mean of the held-out estimates over the target's rows, the
+mean residual of the cells over observational rows, and of each arm over experimental rows,
+weighted by the inverse probability of the arm and, where the sources' laws differ, by the
+ratio of densities. The last two take away whatever the model got wrong. Coefficients
+must not depend on the row's own outcome; those of held-out atoms do not.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Float
+
+from pns_infer._held_out import HeldOutUnits
+from pns_infer._inputs import check_option
+
+Source = Literal["both", "observational", "experimental"]
+_PSEUDO = 2.0  # variance of a frequency from n units grows by 2 / n^2 (Agresti, Coull)
+
+
+class LinearMeans(NamedTuple):
+    """Estimates of k means, and how they vary together.
+
+    Attributes:
+      estimate: of each mean.
+      influence: what each cluster adds to the error of each estimate.
+      slope: mean coefficients over eta; for the variance that few units cannot show.
+      sizes: effective number of units behind each entry of eta.
+    """
+
+    estimate: Float[np.ndarray, " k"]
+    influence: Float[np.ndarray, "num_clusters k"]
+    slope: Float[np.ndarray, "k 6"]
+    sizes: Float[np.ndarray, "6"]
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "k k"]:
+        """Covariance of the estimates: robust, by clusters, and never quite zero.
+
+        A frequency of 0 among n units has no empirical variance; each entry of eta gets
+        2 / n^2 more, as in Agresti and Coull's interval.
+        """
+        count = len(self.influence)
+        robust = self.influence.T @ self.influence * (count / max(count - 1, 1))
+        return robust + self.slope * (_PSEUDO / self.sizes**2) @ self.slope.T
+
+    @property
+    def standard_error(self) -> Float[np.ndarray, " k"]:
+        """Standard error of each estimate."""
+        return np.sqrt(np.maximum(np.diagonal(self.covariance), 0))
+
+    def combine(self, matrix: Float[np.ndarray, "m k"]) -> "LinearMeans":
+        """Returns linear combinations of the means."""
+        matrix = np.asarray(matrix, float)
+        return LinearMeans(
+            matrix @ self.estimate,
+            self.influence @ matrix.T,
+            matrix @ self.slope,
+            self.sizes,
+        )
+
+    def divide(self, denominator: int) -> "LinearMeans":
+        """Divides every mean by one of them, by the delta method."""
+        below = self.estimate[denominator]
+        ratio = self.estimate / below
+        matrix = np.eye(len(ratio))
+        matrix[:, denominator] -= ratio
+        return self.combine(matrix / below)._replace(estimate=ratio)
+
+
+def stack_means(parts: list[LinearMeans]) -> LinearMeans:
+    """Puts means of the same units side by side; of their sizes the least count."""
+    return LinearMeans(
+        np.concatenate([part.estimate for part in parts]),
+        np.concatenate([part.influence for part in parts], axis=1),
+        np.concatenate([part.slope for part in parts]),
+        np.min([part.sizes for part in parts], axis=0),
+    )
+
+
+def linear_means(
+    units: HeldOutUnits,
+    matrix: Float[np.ndarray, "n k 6"],
+    offset: Float[np.ndarray, "n k"],
+    member: Float[np.ndarray, " n"] | None = None,
+    source: Source = "both",
+) -> LinearMeans:
+    """Estimates the means of k forms over a target population.
+
+    Args:
+      units: rows of both sources.
+      matrix: coefficients of each row over eta = (mu1, mu0, p11, p10, p01, p00).
+      offset: constants of each row.
+      member: weight of each row in a subgroup; it must be known before treatment and
+        mean the same in both sources, as a function of covariates does.
+      source: whose covariates the target has; 'both': of all rows together.
+    """
+    check_option("source", source, ("both", "observational", "experimental"))
+    weights = units.weights * checked_member(units, member)
+    eta = pb.pack_atoms(units.atoms)
+    parts = [_target_share(units, weights, source)]
+    values = [offset + np.einsum("nkc,nc->nk", matrix, eta)]
+    sizes = np.full(6, np.inf)
+    ratio = weights if units.ratio is None else weights * units.ratio
+    if np.any(matrix[..., 2:]):
+        parts.append(_share(ratio * ~units.is_experimental, "observational unit"))
+        cells = np.stack(
+            [(units.x == x) & (units.y == y) for x in (1, 0) for y in (1, 0)], axis=1
+        )
+        values.append(np.einsum("nkc,nc->nk", matrix[..., 2:], cells - eta[:, 2:]))
+        sizes[2:] = 1 / np.sum(parts[-1] ** 2)
+    for place, arm in ((0, 1), (1, 0)):
+        if np.any(matrix[..., place]):
+            chance = units.assignment if arm else 1 - units.assignment
+            inside = units.is_experimental & (units.x == arm)
+            parts.append(_share(ratio * inside / chance, f"unit of arm {arm}"))
+            values.append(matrix[..., place] * (units.y - eta[:, place])[:, None])
+            sizes[place] = 1 / np.sum(parts[-1] ** 2)
+    means = [share @ value for share, value in zip(parts, values, strict=True)]
+    rows = np.zeros_like(values[0])
+    for share, value, mean in zip(parts, values, means, strict=True):
+        rows += share[:, None] * (value - mean)
+    slope = np.einsum("n,nkc->kc", parts[0], matrix)
+    return LinearMeans(np.sum(means, axis=0), _by_cluster(units, rows), slope, sizes)
+
+
+def checked_member(
+    units: HeldOutUnits, member: Float[np.ndarray, " n"] | None
+) -> Float[np.ndarray, " n"]:
+    """Returns the weights of a subgroup; raises unless they are usable."""
+    if member is None:
+        return np.ones(units.sample_size)
+    member = np.asarray(member, float)
+    if member.shape != (units.sample_size,) or not np.all(
+        np.isfinite(member) & (member >= 0)
+    ):
+        raise ValueError(
+            f"a subgroup must be {units.sample_size} weights or booleans, one for each "
+            "row of both sources, none negative."
+        )
+    if not member.any():
+        raise ValueError("the subgroup is empty: no row has a positive weight.")
+    return member
+
+
+def _target_share(
+    units: HeldOutUnits, weights: Float[np.ndarray, " n"], source: Source
+) -> Float[np.ndarray, " n"]:
+    inside = {
+        "both": np.ones(units.sample_size, bool),
+        "observational": ~units.is_experimental,
+        "experimental": units.is_experimental,
+    }[source]
+    return _share(weights * inside, "unit" if source == "both" else f"{source} unit")
+
+
+def _share(weights: Float[np.ndarray, " n"], what: str) -> Float[np.ndarray, " n"]:
+    total = weights.sum()
+    if not total > 0:
+        raise ValueError(
+            f"the subgroup has no {what}; its average needs observational units and "
+            "both arms of the experiment."
+        )
+    return weights / total
+
+
+def _by_cluster(
+    units: HeldOutUnits, rows: Float[np.ndarray, "n k"]
+) -> Float[np.ndarray, "num_clusters k"]:
+    count = int(units.cluster.max()) + 1
+    if count == len(rows):
+        return rows
+    return np.stack(
+        [np.bincount(units.cluster, column, count) for column in rows.T], axis=1
+    )

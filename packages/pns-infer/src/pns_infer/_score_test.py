@@ -1,0 +1,56 @@
+"""Do covariates predict a residual? A score test, robust to clusters."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import stats
+
+
+class ScoreTest(NamedTuple):
+    """A chi-squared test.
+
+    Attributes:
+      statistic: the quadratic form of the scores.
+      degrees: of freedom.
+      p_value: small if covariates predict.
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+def score_test(
+    residual: Float[np.ndarray, " n"],
+    features: Float[np.ndarray, "n d"],
+    weights: Float[np.ndarray, " n"] | None = None,
+    cluster: Int[np.ndarray, " n"] | None = None,
+) -> ScoreTest:
+    """Tests whether residuals of a binary variable have anything to do with features.
+
+    It is the score test of adding the features to a logistic regression whose residuals
+    these are, with the empirical covariance of the scores.
+
+    Args:
+      residual: variable minus its probability under the hypothesis.
+      features: of the same rows; they are centered here.
+      weights: of the rows; 1 if None.
+      cluster: 0, 1, ... of each row; rows are independent if None.
+    """
+    weights = np.ones(len(residual)) if weights is None else weights
+    centered = features - np.average(features, axis=0, weights=weights)
+    scores = (weights * residual)[:, None] * centered
+    if cluster is not None:
+        count = int(cluster.max()) + 1
+        scores = np.stack([np.bincount(cluster, s, count) for s in scores.T], axis=1)
+    scale = np.sqrt(np.sum(scores**2, axis=0))
+    scores = scores[:, scale > 0] / scale[scale > 0]
+    covariance = scores.T @ scores
+    degrees = int(np.linalg.matrix_rank(covariance, tol=1e-8, hermitian=True))
+    if not degrees:
+        return ScoreTest(0.0, 0, 1.0)
+    total = scores.sum(axis=0)
+    inverse = np.linalg.pinv(covariance, rcond=1e-8, hermitian=True)
+    statistic = float(total @ inverse @ total)
+    return ScoreTest(statistic, degrees, float(stats.chi2.sf(statistic, degrees)))

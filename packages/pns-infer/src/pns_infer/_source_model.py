@@ -1,0 +1,164 @@
+"""From which source is a unit with these covariates? Tests, and density ratios.
+
+Both sources meet in one term, so one population must be meant. Where the covariates of the
+sources have different laws, what is learned from one source is reweighted to the target.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from pns_infer._inputs import check_option
+from pns_infer._linear_means import Source
+from pns_infer._score_test import ScoreTest, score_test
+
+
+class RatioSummary(NamedTuple):
+    """How far reweighting thins a source out.
+
+    Attributes:
+      ratio: density ratios of all rows.
+      effective_observational: effective sample size of observational rows.
+      effective_experimental: of experimental rows.
+    """
+
+    ratio: Float[np.ndarray, " n"]
+    effective_observational: float
+    effective_experimental: float
+
+
+def compare_sources(
+    z: Float[np.ndarray, "n d"],
+    is_experimental: Bool[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"] | None = None,
+    cluster: Int[np.ndarray, " n"] | None = None,
+) -> ScoreTest:
+    """Tests whether the covariates of the sources have the same means and squares.
+
+    Args:
+      z: covariates of all rows.
+      is_experimental: which source.
+      weights: of the rows; 1 if None.
+      cluster: as for `score_test`.
+    """
+    residual = is_experimental - np.average(is_experimental, weights=weights)
+    return score_test(residual, _features(z), weights, cluster)
+
+
+def source_probability(
+    z: Float[np.ndarray, "n d"],
+    is_experimental: Bool[np.ndarray, " n"],
+    fold: Int[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"] | None = None,
+    ridge: float = 1.0,
+) -> Float[np.ndarray, " n"]:
+    """Predicts each row's chance to be experimental by a model that did not see it.
+
+    A ridge logistic regression on standardized covariates and their squares.
+
+    Args:
+      z: covariates of all rows.
+      is_experimental: which source.
+      fold: rows of a fold are predicted from the others.
+      weights: of the rows; 1 if None.
+      ridge: penalty on squared coefficients; the intercept has none.
+    """
+    features = _features(z)
+    weights = np.ones(len(z)) if weights is None else np.asarray(weights, float)
+    probability = np.empty(len(z))
+    for each in np.unique(fold):
+        out = fold == each
+        inside = is_experimental[~out]
+        if inside.all() or not inside.any():
+            raise ValueError("every fold needs rows of both sources outside it.")
+        beta = fit_logistic(features[~out], inside, weights[~out], ridge)
+        probability[out] = predict_logistic(features[out], beta)
+    return probability
+
+
+def target_ratio(
+    probability: Float[np.ndarray, " n"],
+    is_experimental: Bool[np.ndarray, " n"],
+    source: Source,
+) -> RatioSummary:
+    """Turns the chance to be experimental into ratios of target over own density.
+
+    Args:
+      probability: of being experimental given covariates, as in the two tables together.
+      is_experimental: which source.
+      source: whose covariates the target has.
+    """
+    check_option("source", source, ("both", "observational", "experimental"))
+    own = np.where(is_experimental, probability, 1 - probability)
+    target = {
+        "both": np.ones_like(probability),
+        "observational": 1 - probability,
+        "experimental": probability,
+    }[source]
+    ratio = target / own
+    sizes = [
+        float(part.sum() ** 2 / np.sum(part**2)) if len(part) else 0.0
+        for part in (ratio[~is_experimental], ratio[is_experimental])
+    ]
+    return RatioSummary(ratio, *sizes)
+
+
+def fit_logistic(
+    features: Float[np.ndarray, "n d"],
+    y: Bool[np.ndarray, " n"] | Int[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"] | None = None,
+    ridge: float = 1.0,
+    num_steps: int = 50,
+) -> Float[np.ndarray, " d+1"]:
+    """Fits a ridge logistic regression by Newton's method; the intercept comes first.
+
+    Steps that do not improve the penalized likelihood are halved.
+    """
+    design = np.concatenate([np.ones((len(features), 1)), features], axis=1)
+    weights = np.ones(len(design)) if weights is None else weights
+    penalty = np.full(design.shape[1], float(ridge))
+    penalty[0] = 1e-6  # keeps the intercept finite if only one value occurs
+
+    def loss(beta: Float[np.ndarray, " d+1"]) -> float:
+        logit = design @ beta
+        fitted = np.logaddexp(0, logit) - y * logit
+        return float(weights @ fitted + penalty @ beta**2 / 2)
+
+    beta = np.zeros(design.shape[1])
+    value = loss(beta)
+    for _ in range(num_steps):
+        mean = _sigmoid(design @ beta)
+        gradient = design.T @ (weights * (mean - y)) + penalty * beta
+        curvature = (design * (weights * mean * (1 - mean))[:, None]).T @ design
+        step = np.linalg.solve(curvature + np.diag(penalty), gradient)
+        factor = 1.0
+        while loss(beta - factor * step) > value and factor > 1e-6:
+            factor /= 2
+        beta, before = beta - factor * step, value
+        value = loss(beta)
+        if before - value <= 1e-9 * (1 + abs(value)):
+            break
+    return beta
+
+
+def predict_logistic(
+    features: Float[np.ndarray, "n d"], beta: Float[np.ndarray, " d+1"]
+) -> Float[np.ndarray, " n"]:
+    """Returns the probabilities of a logistic regression."""
+    return _sigmoid(beta[0] + features @ beta[1:])
+
+
+def _sigmoid(logit: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    return 0.5 * (1 + np.tanh(logit / 2))
+
+
+def _features(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
+    """Standardizes columns, and adds squares of those with more than two values."""
+    z = np.asarray(z, float)
+    scale = z.std(axis=0)
+    standard = (z - z.mean(axis=0))[:, scale > 0] / scale[scale > 0]
+    least, greatest = standard.min(axis=0), standard.max(axis=0)
+    many = ~np.all((standard == least) | (standard == greatest), axis=0)
+    squares = standard[:, many] ** 2
+    return np.concatenate([standard, squares - squares.mean(axis=0)], axis=1)

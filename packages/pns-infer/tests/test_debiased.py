@@ -1,0 +1,192 @@
+"""Debiased averages: a stratified closed form, coverage, reweighting, ratios."""
+
+import dataclasses
+
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+from held_out_examples import NUM_CELLS, make_world, rough_units, saturated
+
+
+def saturated_units(rng, sizes, estimand_weights=None, **options):
+    cell, *rows = make_world().sample(rng, *sizes)
+    atoms, cells = saturated(cell, *rows, estimand_weights)
+    share = np.average(
+        rows[1][rows[0]],
+        weights=None if estimand_weights is None else estimand_weights[rows[0]],
+    )
+    units = pi.make_held_out_units(
+        atoms, *rows, assignment=share, weights=estimand_weights, **options
+    )
+    return cell, units, cells
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["pns", "harm", "always", "never"])
+def test_with_saturated_cells_the_average_is_the_stratified_one(name, weighted):
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 2, 900) if weighted else None
+    cell, units, cells = saturated_units(rng, (500, 400), weights)
+    law = np.bincount(cell, units.weights) / units.weights.sum()
+    bounds = pb.ESTIMANDS[name].bounds(cells, incompatible="allow")
+    average = pi.debiased_average(units, estimand=pb.ESTIMANDS[name])
+    np.testing.assert_allclose(average.bound_lower, law @ bounds.lower, atol=1e-12)
+    np.testing.assert_allclose(average.bound_upper, law @ bounds.upper, atol=1e-12)
+
+
+def test_its_variance_is_the_sum_of_those_of_cells_and_of_the_target():
+    """Frequencies are unbiased in each cell, so the three samples do not mix."""
+    cell, units, cells = saturated_units(np.random.default_rng(1), (500, 400))
+    upper = np.array(pb.PNS.upper_matrix)
+    eta = pb.pack_atoms(cells)
+    terms = eta @ upper.T + pb.PNS.upper_offset
+    row = upper[terms.argmin(axis=1)]  # [cell, 6]
+    law = np.bincount(cell) / 900
+    variance = law @ (terms.min(axis=1) - law @ terms.min(axis=1)) ** 2 / 900
+    logs = np.bincount(cell[~units.is_experimental])
+    mean = (row[:, 2:] * eta[:, 2:]).sum(axis=1)
+    spread = (row[:, 2:] ** 2 * eta[:, 2:]).sum(axis=1) - mean**2
+    variance += logs @ spread / 500**2
+    for place, arm in ((0, 1), (1, 0)):
+        inside = units.is_experimental & (units.x == arm)
+        sizes = np.bincount(cell[inside], minlength=NUM_CELLS)
+        binomial = eta[:, place] * (1 - eta[:, place])
+        variance += sizes @ (row[:, place] ** 2 * binomial) / inside.sum() ** 2
+    arms = np.bincount(units.x[units.is_experimental])
+    sizes = np.array([arms[1], arms[0], 500, 500, 500, 500])
+    caution = np.sum((law @ row) ** 2 * 2 / sizes**2)  # two units in each frequency
+    average = pi.debiased_average(units)
+    np.testing.assert_allclose(
+        average.standard_error_upper**2, variance * 900 / 899 + caution, rtol=1e-10
+    )
+    assert caution < 0.05 * variance
+
+
+@pytest.mark.parametrize("assignment", [0.5, (0.2, 0.3, 0.5, 0.7, 0.8)])
+def test_intervals_cover_the_average_though_the_atoms_are_wrong(assignment):
+    """100 replicates, at least 95%: Monte Carlo error 2.2%."""
+    rng = np.random.default_rng(2)
+    world = make_world()
+    lower, upper = world.average(pb.PNS, (600, 400))
+    covered = []
+    for _ in range(100):
+        _, units = rough_units(rng, world, 600, 400, assignment=assignment)
+        average = pi.debiased_average(units)
+        covered.append(average.lower <= lower and average.upper >= upper)
+    assert np.mean(covered) > 0.95 - 3 * 0.022
+
+
+def test_with_true_atoms_the_interval_is_not_too_wide():
+    """Each end misses with 2.5%: of 300 replicates 85 to 99% cover both."""
+    rng = np.random.default_rng(3)
+    world = make_world()
+    truth = world.atoms()
+    lower, upper = world.average(pb.PNS, (600, 400))
+    ends = []
+    for _ in range(300):
+        cell, units = rough_units(rng, world, 600, 400)
+        exact = pb.Atoms(truth.joint[cell], truth.mu[cell])
+        average = pi.debiased_average(
+            units._replace(atoms=exact), 0.2, frequency_share=0
+        )
+        ends.append((average.lower <= lower, average.upper >= upper))
+    # One end at 90%: Monte Carlo error 1.7%.
+    np.testing.assert_allclose(np.mean(ends, axis=0), 0.9, atol=4 * 0.017)
+
+
+def test_where_the_laws_differ_reweighting_removes_the_bias():
+    law = np.array([[0.4, 0.3, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.3, 0.4]])
+    world = make_world(7, law)
+    rng = np.random.default_rng(4)
+    lower, upper = world.average(pb.PNS, (1, 1))
+    cell, units = rough_units(rng, world, 30_000, 30_000, noise=0.3)
+    dummies = np.eye(NUM_CELLS)[cell]
+    fold = np.arange(60_000) % 2
+    chance = pi.source_probability(dummies, units.is_experimental, fold)
+    ratio = pi.target_ratio(chance, units.is_experimental, "both").ratio
+    # The choice of terms by wrong atoms is the same, so its own bounds are the truth.
+    chosen = _chosen_bounds(world, units, cell)
+    fair = pi.debiased_average(units._replace(ratio=ratio))
+    naive = pi.debiased_average(units)
+    error = fair.standard_error_lower
+    assert abs(fair.bound_lower - chosen[0]) < 4 * error
+    assert abs(naive.bound_lower - chosen[0]) > 8 * error
+    assert fair.lower <= lower and fair.upper >= upper
+
+
+def _chosen_bounds(world, units, cell):
+    """Averages, over both laws, the true terms that the units' atoms choose."""
+    eta = pb.pack_atoms(world.atoms())[cell]
+    model = pb.pack_atoms(units.atoms)
+    ends = []
+    for side, pick in (("lower", np.argmax), ("upper", np.argmin)):
+        matrix = np.array(getattr(pb.PNS, f"{side}_matrix"))
+        offset = np.array(getattr(pb.PNS, f"{side}_offset"))
+        limit = np.full((len(cell), 1), float(side == "upper"))
+        terms = [np.hstack([each @ matrix.T + offset, limit]) for each in (model, eta)]
+        chosen = pick(terms[0], axis=1)
+        ends.append(terms[1][np.arange(len(cell)), chosen].mean())
+    return ends
+
+
+@pytest.mark.parametrize("name", ["pn", "ps"])
+def test_a_ratio_is_averaged_over_its_own_population(name):
+    cell, units, cells = saturated_units(np.random.default_rng(5), (900, 700))
+    estimand = pb.ESTIMANDS[name]
+    law = np.bincount(cell) / len(cell)
+    bounds = estimand.bounds(cells, incompatible="allow")
+    below = law * (pb.pack_atoms(cells) @ estimand.denominator)
+    average = pi.debiased_average(units, estimand=estimand)
+    want = below @ np.stack(bounds, axis=1) / below.sum()
+    np.testing.assert_allclose(
+        (average.bound_lower, average.bound_upper), want, atol=1e-12
+    )
+    assert average.lower < average.bound_lower and not average.is_empty
+
+
+def test_the_interval_is_never_wider_than_counting_up_to_its_share():
+    rng = np.random.default_rng(6)
+    for noise in (0.0, 0.5):
+        _, units = rough_units(rng, make_world(), 400, 300, noise)
+        average = pi.debiased_average(units, 0.05, frequency_share=0.2)
+        counted = pi.frequency_interval(units, 0.01)
+        assert average.lower >= counted.lower and average.upper <= counted.upper
+
+
+def test_clusters_of_copies_count_once():
+    rng = np.random.default_rng(7)
+    _, units = rough_units(rng, make_world(), 300, 200)
+    twice = [np.concatenate([part, part]) for part in units[1:6]]
+    atoms = pb.Atoms(*(np.concatenate([part, part]) for part in units.atoms))
+    copied = units._replace(
+        atoms=atoms,
+        **dict(zip(units._fields[1:6], twice, strict=True)),
+        cluster=np.tile(units.cluster, 2),
+    )
+    one, two = pi.debiased_average(units), pi.debiased_average(copied)
+    np.testing.assert_allclose(two.bound_lower, one.bound_lower)
+    np.testing.assert_allclose(
+        two.standard_error_lower, one.standard_error_lower, rtol=0.03
+    )
+
+
+def test_what_cannot_be_averaged_is_told():
+    _, units = rough_units(np.random.default_rng(8), make_world(), 40, 40)
+    odd = dataclasses.replace(
+        pb.PNS,
+        function=lambda atoms: pb.PNS.terms(atoms),
+        **{f"{side}_{part}": () for side in ("lower", "upper") for part in _PARTS},
+    )
+    with pytest.raises(ValueError, match="no linear forms"):
+        pi.debiased_average(units, estimand=odd)
+    with pytest.raises(ValueError, match="alpha must lie in"):
+        pi.debiased_average(units, 1.5)
+    with pytest.raises(ValueError, match="frequency_share must lie in"):
+        pi.debiased_average(units, frequency_share=1)
+    rare = units._replace(y=np.zeros(80, int))
+    with pytest.raises(ValueError, match="denominator of the average"):
+        pi.debiased_average(rare, estimand=pb.PN)
+
+
+_PARTS = ("matrix", "offset")

@@ -1,0 +1,96 @@
+"""Subgroups and sorted groups: an explicit bootstrap, coverage of all at once."""
+
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+from held_out_examples import NUM_CELLS, World, make_world, rough_units
+from pns_infer._debiased import bound_means
+
+
+def test_the_critical_value_is_that_of_multipliers_over_people():
+    """2,000 bootstraps: the 90% quantile is known within 0.05."""
+    rng = np.random.default_rng(0)
+    cell, units = rough_units(rng, make_world(), 600, 400)
+    members = np.eye(NUM_CELLS)[:, cell]
+    found = pi.group_averages(units, members, 0.1)
+    greatest = np.full(2000, -np.inf)
+    multipliers = rng.standard_normal((2000, 1000))
+    for member in members:
+        means = bound_means(units, pb.PNS, member)
+        for k, sign in ((0, 1), (1, -1)):
+            error = np.sqrt(np.sum(means.influence[:, k] ** 2))
+            tail = sign * multipliers @ means.influence[:, k] / max(error, 1e-12)
+            greatest = np.maximum(greatest, tail)
+    np.testing.assert_allclose(found.kappa, np.quantile(greatest, 0.9), atol=0.15)
+
+
+def test_a_group_is_averaged_as_if_alone():
+    rng = np.random.default_rng(1)
+    cell, units = rough_units(rng, make_world(), 600, 400)
+    found = pi.group_averages(units, np.stack([cell == 2, cell != 2]))
+    alone = pi.debiased_average(units, member=cell == 2, frequency_share=0)
+    assert found.bound_lower[0] == pytest.approx(alone.bound_lower)
+    assert found.standard_error_upper[0] == pytest.approx(alone.standard_error_upper)
+    np.testing.assert_allclose(
+        found.upper,
+        np.minimum(found.bound_upper + found.kappa * found.standard_error_upper, 1),
+    )
+
+
+def test_all_groups_are_covered_at_once():
+    """100 replicates at 90%: Monte Carlo error 3%."""
+    rng = np.random.default_rng(2)
+    world = make_world()
+    bounds = pb.PNS.bounds(world.atoms())
+    covered = []
+    for _ in range(100):
+        cell, units = rough_units(rng, world, 800, 600, noise=0.02)
+        found = pi.group_averages(units, np.eye(NUM_CELLS)[:, cell], 0.1)
+        covered.append(
+            np.all(found.lower <= bounds.lower) and np.all(found.upper >= bounds.upper)
+        )
+    assert np.mean(covered) > 0.9 - 3 * 0.03
+
+
+def test_sorted_groups_find_differences_that_are_there():
+    world = make_world(3)
+    _, units = rough_units(np.random.default_rng(3), world, 3000, 2000)
+    found = pi.sorted_groups(units, np.arange(5000) % 5)
+    np.testing.assert_allclose(found.member.sum(axis=0), 1)
+    assert found.p_value < 1e-3 and found.gap_lower > 0
+    assert found.effect_p_value < 1e-3
+    assert np.all(found.benefit.lower <= found.benefit.bound_lower)
+    assert np.all(found.harm.upper <= 1)
+    first, last = found.benefit.bound_upper[0], found.benefit.bound_lower[-1]
+    assert found.gap_upper > last - first > found.gap_lower
+    bounds = pb.PNS.bounds(world.atoms())
+    np.testing.assert_allclose(
+        np.mean(found.effect), np.mean(world.atoms().mu @ [-1, 1]), atol=0.1
+    )
+    assert found.benefit.upper[-1] >= np.max(bounds.lower)
+
+
+def test_sorted_groups_find_no_difference_where_there_is_none():
+    """All cells alike, sorted by noise: 40 replicates at 10%, error 5%."""
+    rng = np.random.default_rng(4)
+    types = np.tile([0.4, 0.3, 0.1, 0.2], (NUM_CELLS, 1))
+    law = np.full((2, NUM_CELLS), 1 / NUM_CELLS)
+    world = World(types, np.full((NUM_CELLS, 4), 0.5), law)
+    found = []
+    for _ in range(40):
+        _, units = rough_units(rng, world, 400, 400)
+        groups = pi.sorted_groups(units)
+        found.append((groups.p_value < 0.1, groups.effect_p_value < 0.1))
+    benefit, effect = np.mean(found, axis=0)
+    assert benefit < 0.1 and effect < 0.1 + 3 * 0.05
+
+
+def test_bad_groups_end_in_one_sentence():
+    _, units = rough_units(np.random.default_rng(5), make_world(), 50, 50)
+    with pytest.raises(ValueError, match="the subgroup is empty"):
+        pi.group_averages(units, np.zeros((1, 100)))
+    with pytest.raises(ValueError, match="there are no subgroups"):
+        pi.group_averages(units, np.zeros((0, 100)))
+    with pytest.raises(ValueError, match="num_groups must be at least 2"):
+        pi.sorted_groups(units, num_groups=1)

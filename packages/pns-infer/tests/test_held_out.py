@@ -1,0 +1,50 @@
+"""What makes held-out units, and what is refused."""
+
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pytest
+
+
+def arguments(count=4, **changes):
+    given = {
+        "atoms": pb.Atoms(np.full((count, 2, 2), 0.25), np.full((count, 2), 0.5)),
+        "is_experimental": np.array([False, False, True, True]),
+        "x": [0, 1, 0, 1],
+        "y": [0, 1, 1, 0],
+        "assignment": 0.5,
+    }
+    return given | changes
+
+
+def test_units_have_weights_of_one_and_clusters_of_their_own():
+    units = pi.make_held_out_units(**arguments())
+    np.testing.assert_array_equal(units.weights, np.ones(4))
+    np.testing.assert_array_equal(units.cluster, np.arange(4))
+    grouped = pi.make_held_out_units(**arguments(groups=["b", "a", "b", "c"]))
+    np.testing.assert_array_equal(grouped.cluster, [1, 0, 1, 2])
+
+
+def test_assignment_of_observational_rows_is_not_read():
+    units = pi.make_held_out_units(**arguments(assignment=[np.nan, 7, 0.4, 0.4]))
+    np.testing.assert_array_equal(units.assignment[2:], [0.4, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": [0, 1, 2, 1]}, "x must be 0 or 1"),
+        ({"y": [0, 1]}, "y must be 0 or 1, one for each of 4 rows"),
+        ({"is_experimental": [0, 0, 1, 1]}, "must be booleans"),
+        ({"weights": [1, 1, 0, 1]}, "weights must be 4 positive"),
+        ({"ratio": [1, 1, np.inf, 1]}, "ratio must be 4 positive"),
+        ({"groups": [1, 2]}, "groups must be 4 labels"),
+        ({"assignment": 1.0}, "strictly between 0 and 1"),
+        ({"assignment": [0.5, 0.5]}, "assignment must be a number or 4"),
+        ({"atoms": pb.Atoms(np.ones((3, 2, 2)), np.ones((3, 2)))}, "all 4 rows"),
+        ({"atoms": pb.Atoms(np.full((4, 2, 2), np.nan), np.ones((4, 2)))}, "finite"),
+    ],
+)
+def test_bad_rows_end_in_one_sentence(changes, message):
+    with pytest.raises(ValueError, match=message):
+        pi.make_held_out_units(**arguments(**changes))

@@ -1,0 +1,123 @@
+"""Debiased means of linear forms: against a loop over people, and without bias."""
+
+import numpy as np
+import pns_bounds as pb
+import pytest
+from held_out_examples import make_world, rough_units
+from pns_infer._linear_means import linear_means, stack_means
+
+
+def loop(units, matrix, offset, member, source):
+    """Computes estimate and variance of one form, person by person."""
+    inside = {"both": (0, 1), "observational": (0,), "experimental": (1,)}[source]
+    sums = {}  # numerator and denominator of each part
+
+    def contributions(i):
+        eta = pb.pack_atoms(pb.Atoms(*(part[i] for part in units.atoms)))
+        weight = units.weights[i] * member[i]
+        if units.is_experimental[i] in inside:
+            yield "target", weight, offset[i] + matrix[i] @ eta
+        weight *= units.ratio[i]
+        if not units.is_experimental[i]:
+            cell = np.zeros((2, 2))
+            cell[units.x[i], units.y[i]] = 1
+            cell = pb.pack_atoms(pb.Atoms(cell, np.zeros(2)))
+            yield "log", weight, matrix[i, 2:] @ (cell - eta)[2:]
+        elif units.x[i]:
+            error = matrix[i, 0] * (units.y[i] - eta[0])
+            yield "arm 1", weight / units.assignment[i], error
+        else:
+            error = matrix[i, 1] * (units.y[i] - eta[1])
+            yield "arm 0", weight / (1 - units.assignment[i]), error
+
+    count = units.sample_size
+    for i in range(count):
+        for part, weight, value in contributions(i):
+            above, below = sums.get(part, (0.0, 0.0))
+            sums[part] = above + weight * value, below + weight
+    clusters = {}
+    for i in range(count):
+        for part, weight, value in contributions(i):
+            above, below = sums[part]
+            error = weight * (value - above / below) / below
+            clusters[units.cluster[i]] = clusters.get(units.cluster[i], 0) + error
+    squares = sum(error**2 for error in clusters.values())
+    estimate = sum(above / below for above, below in sums.values())
+    return estimate, squares * len(clusters) / (len(clusters) - 1)
+
+
+@pytest.mark.parametrize("source", ["both", "observational", "experimental"])
+def test_means_and_variances_are_those_of_a_loop_over_people(source):
+    rng = np.random.default_rng(0)
+    _, units = rough_units(rng, make_world(), 60, 50, assignment=0.3)
+    units = units._replace(
+        weights=rng.uniform(0.5, 2, 110),
+        ratio=rng.uniform(0.5, 2, 110),
+        cluster=rng.permutation(np.arange(110) % 40),
+    )
+    member = rng.uniform(0, 1, 110)
+    matrix, offset = rng.standard_normal((110, 2, 6)), rng.standard_normal((110, 2))
+    means = linear_means(units, matrix, offset, member, source)
+    count = len(means.influence)
+    for k in range(2):
+        estimate, variance = loop(units, matrix[:, k], offset[:, k], member, source)
+        np.testing.assert_allclose(means.estimate[k], estimate, rtol=1e-10)
+        found = np.sum(means.influence[:, k] ** 2) * count / (count - 1)
+        np.testing.assert_allclose(found, variance, rtol=1e-10)
+
+
+def test_wrong_atoms_add_variance_but_no_bias():
+    """200 replicates: the mean error lies within four of its standard errors."""
+    rng = np.random.default_rng(1)
+    world = make_world(3)
+    truth = world.atoms()
+    form = np.array([0.5, -1, 0.2, -0.7, 1, 0.1])
+    errors, claimed = [], []
+    for _ in range(200):
+        _, units = rough_units(rng, world, 300, 200, 0.2, assignment=0.4)
+        matrix = np.broadcast_to(form, (500, 1, 6))
+        means = linear_means(units, matrix, np.zeros((500, 1)))
+        errors.append(means.estimate[0] - np.mean(pb.pack_atoms(truth) @ form))
+        claimed.append(means.standard_error[0])
+    error = np.std(errors)
+    assert abs(np.mean(errors)) < 4 * error / np.sqrt(200)
+    # The standard deviation of 200 numbers has a relative error of 5%.
+    np.testing.assert_allclose(np.mean(claimed), error, rtol=0.2)
+
+
+def test_combinations_and_quotients_are_those_of_the_numbers():
+    rng = np.random.default_rng(2)
+    _, units = rough_units(rng, make_world(), 80, 70)
+    matrix = rng.standard_normal((150, 3, 6))
+    means = linear_means(units, matrix, np.full((150, 3), 2.0))
+    mixed = means.combine(np.array([[1, -1, 0.5]]))
+    one = matrix[:, 0] - matrix[:, 1] + matrix[:, 2] / 2
+    direct = linear_means(units, one[:, None], np.full((150, 1), 1.0))
+    np.testing.assert_allclose(mixed.estimate, direct.estimate)
+    np.testing.assert_allclose(mixed.covariance, direct.covariance)
+    ratio = means.divide(2)
+    np.testing.assert_allclose(ratio.estimate[2], 1)
+    np.testing.assert_allclose(ratio.standard_error[2], 0, atol=1e-12)
+    step = 1e-6 * means.influence[:1]  # the ratio's derivative along one cluster
+    moved = (means.estimate + step[0]) / (means.estimate + step[0])[2]
+    slope = (moved - ratio.estimate) / 1e-6
+    np.testing.assert_allclose(ratio.influence[0], slope, atol=1e-7)
+    both = stack_means([means, ratio])
+    np.testing.assert_allclose(both.estimate[3:], ratio.estimate)
+
+
+def test_subgroups_without_a_part_are_told():
+    _, units = rough_units(np.random.default_rng(3), make_world(), 30, 30)
+    matrix, offset = np.ones((60, 1, 6)), np.zeros((60, 1))
+    one_arm = ~units.is_experimental | (units.x == 1)
+    for member, message in (
+        (np.zeros(60), "the subgroup is empty"),
+        (np.ones(59), "60 weights or booleans"),
+        (-np.ones(60), "none negative"),
+        (one_arm, "no unit of arm 0; its average needs"),
+        (units.is_experimental, "no observational unit"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            linear_means(units, matrix, offset, member)
+    with pytest.raises(ValueError, match="source must be one of"):
+        linear_means(units, matrix, offset, None, "trial")
