@@ -271,3 +271,15 @@ def test_parts_that_do_not_fit_are_told(change, message):
     }
     with pytest.raises(ValueError, match=message):
         pb.Estimand(name="effect", sentence="", **{**parts, **change})
+
+
+def test_terms_where_nobody_is_asked_about_can_be_the_limits():
+    joint = np.array([[[0.5, 0.25], [0.25, 0.0]], [[0.4, 0.2], [0.1, 0.3]]])
+    atoms = pb.Atoms(joint, np.array([[0.3, 0.2], [0.4, 0.5]]))
+    found = pb.PN.terms(atoms, undefined="limits")
+    np.testing.assert_array_equal(found.lower[0], 0.0)
+    np.testing.assert_array_equal(found.upper[0], 1.0)
+    for side, same in zip(found, pb.PN.terms(atoms), strict=True):
+        np.testing.assert_array_equal(side[1], same[1])
+    with pytest.raises(ValueError, match="undefined must be one of"):
+        pb.PN.terms(atoms, undefined="zero")

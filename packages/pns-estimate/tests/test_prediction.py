@@ -1,5 +1,7 @@
 """A prediction: draws made once, kept in memory or on disk, and shared by questions."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pandas as pd
@@ -80,3 +82,39 @@ def test_some_draws_skip_blocks_without_chosen_units():
     assert [part.mu.shape for part in some] == [(2, 1, 2), (2, 2, 2)]
     np.testing.assert_array_equal(some[1].mu, 0.2)
     assert _draws.BLOCK == 512
+
+
+class OneZeroCell:
+    """A sampler's draws, with p11 = 0 in one draw of one person."""
+
+    has_draws, is_posterior = True, True
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def atoms(self, z):
+        return self.inner.atoms(z)
+
+    def draws(self, key, z, num_draws):
+        drawn = pb.Atoms(*map(np.array, self.inner.draws(key, z, num_draws)))
+        drawn.joint[5, 2, 0, 1] += drawn.joint[5, 2, 1, 1]
+        drawn.joint[5, 2, 1, 1] = 0
+        return pb.project_to_compatible(drawn)
+
+
+@pytest.mark.parametrize("is_posterior", [False, True])
+def test_a_zero_cell_in_one_draw_of_one_person_ends_no_call(
+    linear, people, is_posterior
+):
+    prediction = linear.predict(people)
+    sampler = OneZeroCell(prediction.sampler)
+    sampler.is_posterior = is_posterior
+    odd = dataclasses.replace(
+        prediction,
+        sampler=sampler,
+        draws=Draws(sampler, jax.random.key(0), prediction.z, 300),
+    )
+    answer = odd.intervals(estimand="pn")
+    assert answer[["lower", "upper"]].notna().all(axis=None)
+    assert np.isfinite(odd.average(estimand="pn").upper)
+    assert odd.band(estimand="pn")["lower"].notna().all()

@@ -157,3 +157,30 @@ def test_too_few_draws_and_wrong_options_are_told():
         pi.credible_intervals(draws, points_per_chunk=0)
     with pytest.raises(ValueError, match="draws must be finite"):
         pi.credible_intervals(pb.BoundTerms(draws.mu * np.nan, draws.mu))
+
+
+@pytest.mark.parametrize("estimand", [pb.PN, pb.PS], ids=["pn", "ps"])
+def test_a_draw_in_which_nobody_is_asked_about_counts_as_the_whole_range(estimand):
+    """The ends are order statistics of the other draws' bounds and of 0 and 1."""
+    draws = pb.Atoms(*(np.array(part) for part in draw_atoms()))
+    cell = (1, 1) if estimand is pb.PN else (0, 0)
+    draws.joint[7, 3, 1 - cell[0], cell[1]] += draws.joint[7, 3][cell]
+    draws.joint[7, 3][cell] = 0.0
+    result = pi.credible_intervals(draws, 0.1, estimand=estimand)
+    bounds = estimand.bounds(draws, incompatible="allow")
+    assert np.isnan(bounds.lower[7, 3])
+    lower, upper = (
+        np.nan_to_num(bounds.lower, nan=0),
+        np.nan_to_num(bounds.upper, nan=1),
+    )
+    np.testing.assert_allclose(result.bound_lower, np.median(lower, axis=0), atol=1e-12)
+    np.testing.assert_allclose(result.bound_upper, np.median(upper, axis=0), atol=1e-12)
+    others = np.arange(draws.mu.shape[1]) != 3
+    alone = pi.credible_intervals(
+        pb.Atoms(draws.joint[:, others], draws.mu[:, others]), 0.1, estimand=estimand
+    )
+    np.testing.assert_array_equal(result.lower[others], alone.lower)
+    for call in (pi.intervals_from_draws, pi.average_interval, pi.uniform_band):
+        options = {} if call is pi.uniform_band else {"sample_size": 1000}
+        answer = call(draws, 0.1, estimand=estimand, **options)
+        assert np.isfinite(answer.lower).all() and np.isfinite(answer.upper).all()

@@ -9,15 +9,16 @@ compare by value and can be static arguments of `jax.jit`.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from pns_bounds._arrays import Array, is_normal, namespace, rounding_tolerance
 from pns_bounds._atoms import ETA, Atoms, eta_columns
-from pns_bounds._checks import checked_pair
+from pns_bounds._checks import checked_pair, require_option
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
 
+Undefined = Literal["nan", "limits"]
 Matrix = tuple[tuple[float, ...], ...]
 Columns = Sequence[Any]  # of eta, each [...]; None for one that no term reads
 
@@ -123,22 +124,31 @@ class Estimand:
         """Whether every term is an affine function of eta."""
         return self.function is None and self.denominator is None
 
-    def terms(self, atoms: Atoms) -> BoundTerms:
+    def terms(self, atoms: Atoms, undefined: Undefined = "nan") -> BoundTerms:
         """Evaluates the terms: plain algebra, defined for incompatible atoms, too.
 
         Args:
           atoms: probabilities [...]; values are checked unless JAX is tracing.
+          undefined: what terms are where the denominator is 0 (or less than the format's
+            smallest normal number): 'nan', or 'limits', floor and ceiling: such atoms
+            say nothing of the quotient.
 
         Returns:
-          [..., num_lower] and [..., num_upper], without floor and ceiling; NaN where the
-          denominator is 0 (or less than the format's smallest normal number).
+          [..., num_lower] and [..., num_upper], without floor and ceiling.
         """
+        require_option("undefined", undefined, ("nan", "limits"))
         terms, _, is_defined = self._parts(Atoms(*checked_pair(*atoms)))
         if is_defined is True:
             return terms
         xp = namespace(terms.lower)
+        limits = (xp.nan, xp.nan)
+        if undefined == "limits":
+            limits = (self.floor, self.ceiling)
         return BoundTerms(
-            *(xp.where(is_defined[..., None], side, xp.nan) for side in terms)
+            *(
+                xp.where(is_defined[..., None], side, limit)
+                for side, limit in zip(terms, limits, strict=True)
+            )
         )
 
     def bounds(self, atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:

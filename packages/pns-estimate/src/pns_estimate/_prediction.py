@@ -203,7 +203,7 @@ def _check_alpha(alpha: float) -> None:
 
 def _plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:
     """Takes the extreme terms of the estimates, uncorrected."""
-    lower, upper = estimand.terms(atoms)
+    lower, upper = estimand.terms(atoms, undefined="limits")
     low = np.maximum(lower.max(axis=-1), estimand.floor)
     high = np.minimum(upper.min(axis=-1), estimand.ceiling)
     return pi.CorrectedIntervals(

@@ -173,7 +173,9 @@ def _sides(
     draws: Draws, center: Draws | None, estimand: pb.Estimand
 ) -> tuple[Side, Side]:
     terms = _checked_terms(draws, estimand)
-    middle = estimand.terms(center) if isinstance(center, pb.Atoms) else center
+    middle = center
+    if isinstance(center, pb.Atoms):
+        middle = estimand.terms(center, undefined="limits")
     sides = []
     for sign, values, at in (
         (-1, terms.lower, None if middle is None else middle.lower),
@@ -190,8 +192,13 @@ def _sides(
 
 
 def _checked_terms(draws: Draws, estimand: pb.Estimand) -> pb.BoundTerms:
-    """Evaluates the terms of draws; raises unless they are finite numbers."""
-    terms = estimand.terms(draws) if isinstance(draws, pb.Atoms) else draws
+    """Evaluates the terms of draws; raises unless they are finite numbers.
+
+    A draw whose denominator is 0 says nothing of a quotient: its terms are the limits.
+    """
+    terms = draws
+    if isinstance(draws, pb.Atoms):
+        terms = estimand.terms(draws, undefined="limits")
     sides = []
     for values in terms:
         xp = values.__array_namespace__()

@@ -93,7 +93,8 @@ def intervals_from_draws(
     Args:
       draws: Atoms [num_draws, num_points] or BoundTerms [num_draws, num_points,
         num_terms]; or an iterable of those, one block of points after another, for
-        draws that do not fit into memory. A term that does not vary is known.
+        draws that do not fit into memory. A term that does not vary is known. A draw in
+        which the denominator of a quotient is 0, as of PN, counts as floor and ceiling.
       alpha: the probability of missing.
       sample_size: sample size behind the estimates, both tables together; for
         selection='adaptive' and target='parameter', whose tuning depends on log n.
