@@ -173,9 +173,7 @@ def _sides(
     draws: Draws, center: Draws | None, estimand: pb.Estimand
 ) -> tuple[Side, Side]:
     terms = _checked_terms(draws, estimand)
-    middle = center
-    if isinstance(center, pb.Atoms):
-        middle = estimand.terms(center, undefined="limits")
+    middle = None if center is None else _terms(center, estimand)
     sides = []
     for sign, values, at in (
         (-1, terms.lower, None if middle is None else middle.lower),
@@ -192,15 +190,9 @@ def _sides(
 
 
 def _checked_terms(draws: Draws, estimand: pb.Estimand) -> pb.BoundTerms:
-    """Evaluates the terms of draws; raises unless they are finite numbers.
-
-    A draw whose denominator is 0 says nothing of a quotient: its terms are the limits.
-    """
-    terms = draws
-    if isinstance(draws, pb.Atoms):
-        terms = estimand.terms(draws, undefined="limits")
+    """Evaluates the terms of draws; raises unless they are finite numbers."""
     sides = []
-    for values in terms:
+    for values in _terms(draws, estimand):
         xp = values.__array_namespace__()
         if not xp.isdtype(values.dtype, "real floating"):
             values = values.astype(float)
@@ -212,3 +204,10 @@ def _checked_terms(draws: Draws, estimand: pb.Estimand) -> pb.BoundTerms:
             )
         sides.append(values)
     return pb.BoundTerms(*sides)
+
+
+def _terms(values: Draws, estimand: pb.Estimand) -> pb.BoundTerms:
+    """Evaluates terms; atoms that say nothing of a quotient have those of its limits."""
+    if isinstance(values, pb.BoundTerms):
+        return values
+    return estimand.terms(values, undefined="limits")
