@@ -74,6 +74,7 @@ from pns_infer._metrics import (
     summarize_values,
 )
 from pns_infer._per_point import per_point_draws
+from pns_infer._prepare_units import PreparedUnits, prepare_units
 from pns_infer._residual import (
     ResidualProfile,
     ResidualSettings,
@@ -111,6 +112,7 @@ __all__ = [
     "HeterogeneityTest",
     "NotConvergedWarning",
     "PolicyValue",
+    "PreparedUnits",
     "RatioSummary",
     "Recommendation",
     "ResidualProfile",
@@ -153,6 +155,7 @@ __all__ = [
     "per_point_draws",
     "policy_value",
     "predict_logistic",
+    "prepare_units",
     "profile_residual",
     "recommend",
     "residual_mean",

@@ -1,0 +1,62 @@
+"""Held-out units made ready for averages: calibrated arms, and one target population."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from pns_infer._arm_calibration import ArmCalibration, calibrate_arms
+from pns_infer._held_out import HeldOutUnits
+from pns_infer._linear_means import Source
+from pns_infer._score_test import ScoreTest
+from pns_infer._source_model import (
+    RatioSummary,
+    compare_sources,
+    source_probability,
+    target_ratio,
+)
+
+_DIFFERENT = 0.05  # p-value below which the sources' laws are taken to differ
+
+
+class PreparedUnits(NamedTuple):
+    """Units for averages, and what was found on the way.
+
+    Attributes:
+      units: with calibrated mu, and a ratio where the sources' laws differ.
+      calibration: of the arms.
+      laws: test of whether the covariates of both sources have one law.
+      ratio: how reweighting thins the sources out; None where the laws agree.
+    """
+
+    units: HeldOutUnits
+    calibration: ArmCalibration
+    laws: ScoreTest
+    ratio: RatioSummary | None
+
+
+def prepare_units(
+    units: HeldOutUnits,
+    z: Float[np.ndarray, "n d"],
+    fold: Int[np.ndarray, " n"],
+    source: Source = "both",
+) -> PreparedUnits:
+    """Calibrates the arms, tests the sources' laws, and reweights if they differ.
+
+    Args:
+      units: rows of both sources; their `ratio` is replaced.
+      z: covariates of the rows.
+      fold: of each row; everything is fitted on other folds than it is used for.
+      source: whose covariates the target population has.
+    """
+    calibrated, calibration = calibrate_arms(units, fold)
+    is_experimental = units.is_experimental
+    laws = compare_sources(z, is_experimental, units.weights, units.cluster)
+    if laws.p_value >= _DIFFERENT:
+        return PreparedUnits(
+            calibrated._replace(ratio=None), calibration, laws, ratio=None
+        )
+    chance = source_probability(z, is_experimental, fold, units.weights)
+    ratio = target_ratio(chance, is_experimental, source)
+    calibrated = calibrated._replace(ratio=ratio.ratio)
+    return PreparedUnits(calibrated, calibration, laws, ratio)
