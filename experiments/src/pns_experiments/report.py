@@ -55,7 +55,7 @@ def _report_bias(folder: Path, entries: list[Row]) -> str:
     return number_table(entries)
 
 
-def _report_compute(folder: Path, entries: list[Row]) -> str:
+def _report_numbers(folder: Path, entries: list[Row]) -> str:
     del folder
     return number_table(entries)
 
@@ -76,6 +76,7 @@ _REPORTS: dict[str, Callable[[Path, list[Row]], str]] = {
     "robustness": _report_scores,
     "sensitivity": _report_sensitivity,
     "bias": _report_bias,
-    "compute": _report_compute,
+    "compute": _report_numbers,
     "tune": _report_tuning,
+    "average": _report_numbers,
 }
