@@ -121,6 +121,8 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder):
             "leave out --seed",
         ),
         ((*FIT[1:], "--observational=wide.csv", "--out=o"), "more fields than"),
+        ((*FIT, "--groups=home", "--out=o"), "no table has the column 'home'"),
+        ((*FIT, "--weights_are=sampling", "--out=o"), "needs weights"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing_behind(
@@ -165,6 +167,21 @@ def test_one_run_makes_each_draw_once(folder, in_process, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert sum(asked) == 1500
     assert "1,000 people" in (folder / "counted" / "report.html").read_text()
+
+
+def test_weights_and_groups_reach_the_fit(folder, in_process):
+    for name, size in (("log", 3000), ("trial", 2000)):
+        table = draw_table(size, name == "trial", 7)
+        table.assign(w=20.0, home=range(size)).to_csv(folder / f"{name}_w.csv")
+    done = in_process(
+        *("--observational=log_w.csv", "--experimental=trial_w.csv", *FIT[2:]),
+        *("--covariates=age,member", "--weights=w", "--weights_are=sampling"),
+        *("--groups=home", "--method=linear", "--num_draws=200", "--out=weighted"),
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = pe.PnsEstimator.load(folder / "weighted" / "model")
+    assert loaded.sample_size_ == 5000
+    assert "counted as people" in (folder / "weighted" / "report.html").read_text()
 
 
 def test_help_is_readable(folder):

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import numpy as np
+import pandas as pd
 import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
@@ -140,15 +141,58 @@ def test_a_recipe_of_another_method_is_told(tables):
         fit(*tables, method="crossfit", recipe=small_recipe("epinet"))
 
 
-def test_few_people_are_told(tables):
+def few_people(tables):
     observational, experimental = tables
-    with pytest.raises(pe.UserError, match="too few people"):
-        fit(
-            observational.iloc[:5],
-            experimental.iloc[:4],
-            method="crossfit",
-            recipe=small_recipe("crossfit"),
-        )
+    treated = experimental["x"] == 1
+    two = [t.assign(g=np.arange(len(t)) % 2) for t in tables]
+    return {
+        "fewer people than folds": ((observational[:2], experimental[:9]), {}),
+        "a part without an arm": (
+            (
+                observational,
+                pd.concat([experimental[~treated], experimental[treated][:2]]),
+            ),
+            {},
+        ),
+        "fewer groups than folds": (two, {"groups": "g"}),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fewer people than folds", "a part without an arm", "fewer groups than folds"],
+)
+def test_too_few_people_for_the_folds_are_told(tables, name):
+    few, options = few_people(tables)[name]
+    with pytest.raises(pe.UserError, match="too few people to hold out one part"):
+        fit(*few, method="crossfit", recipe=small_recipe("crossfit"), **options)
+
+
+def test_a_covariate_that_is_constant_in_each_fold_and_fractional_weights_are_fine(
+    tables, people
+):
+    """Each of three sites is a fold; weights are fractions, so all cells are."""
+    rng = np.random.default_rng(0)
+    odd = [
+        t.assign(site=s, g=s, w=rng.uniform(0.2, 3.0, len(t)))
+        for t, s in ((t, np.arange(len(t)) % 3) for t in tables)
+    ]
+    estimator = fit(
+        *odd,
+        method="crossfit",
+        recipe=small_recipe("crossfit"),
+        covariates=["region", "member", "site"],
+        weights="w",
+        groups="g",
+    )
+    rows = estimator.held_out_rows_
+    site = np.concatenate([t["site"] for t in odd])
+    assert all(len(set(rows.fold[site == s])) == 1 for s in range(3))
+    np.testing.assert_array_equal(rows.group, site)
+    answer = estimator.intervals(people.assign(site=1))
+    assert (answer["lower"] <= answer["upper"]).all()
+    total = sum(t["w"].sum() for t in odd)
+    np.testing.assert_allclose(estimator.sample_size_, total, rtol=1e-5)
 
 
 def test_intervals_are_narrower_with_more_people():

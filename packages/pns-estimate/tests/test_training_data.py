@@ -4,7 +4,24 @@ import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pytest
-from small_tables import fit
+from small_tables import LinearMethod, fit
+
+GROUPED = []
+
+
+class GroupedMethod(LinearMethod):
+    """Keeps the groups that it was given."""
+
+    name = "grouped"
+
+    def fit(self, key, counts, recipe, progress=False, groups=None):
+        GROUPED.append(groups)
+        return super().fit(key, counts, recipe)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def grouped_method():
+    pe.register_method(GroupedMethod())
 
 
 def test_values_with_names_need_a_reference(tables, people):
@@ -38,6 +55,89 @@ def test_weights_are_people(tables):
     )
     with pytest.raises(pe.UserError, match="must be positive numbers"):
         fit(observational.assign(w=0.0), experimental.assign(w=1.0), weights="w")
+
+
+def test_sampling_weights_add_up_to_the_effective_sample_size(tables):
+    """N / (1 + relative variance of the weights) is Kish's formula in another form."""
+    rng = np.random.default_rng(0)
+    weights = [20 * rng.gamma(4.0, 0.25, len(table)) for table in tables]
+    heavy = [t.assign(w=w) for t, w in zip(tables, weights, strict=True)]
+    estimator = fit(*heavy, weights="w", weights_are="sampling")
+    sizes = [len(w) / (1 + w.var() / w.mean() ** 2) for w in weights]
+    found = estimator.summary_.tables.values()
+    np.testing.assert_allclose([t["effective_size"] for t in found], sizes)
+    assert 0.75 * 5000 < sum(sizes) < 0.85 * 5000
+    np.testing.assert_allclose(estimator.sample_size_, sum(sizes), rtol=1e-5)
+    # Their scale says nothing; equal ones are no weights.
+    tenth = fit(
+        *(t.assign(w=t["w"] / 10) for t in heavy), weights="w", weights_are="sampling"
+    )
+    np.testing.assert_allclose(tenth.sample_size_, estimator.sample_size_, rtol=1e-5)
+    equal = fit(
+        *(t.assign(w=20.0) for t in tables), weights="w", weights_are="sampling"
+    )
+    assert equal.sample_size_ == 5000
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_groups_may_be_in_one_table_or_in_both(tables, both):
+    observational, experimental = tables
+    labelled = observational.assign(home=np.arange(3000) // 3)
+    if both:
+        experimental = experimental.assign(home=np.arange(2000.0))
+    estimator = fit(labelled, experimental, groups="home", method="grouped")
+    groups = GROUPED.pop()
+    np.testing.assert_array_equal(groups[:3000], np.arange(3000) // 3)
+    np.testing.assert_array_equal(
+        groups[3000:], np.arange(2000) if both else 1000 + np.arange(2000)
+    )
+    assert estimator.summary_.covariates == ["age", "member", "region"]
+
+
+def bad_weights_and_groups(tables):
+    observational, experimental = tables
+
+    def both(**columns):
+        return tuple(t.assign(**columns) for t in tables)
+
+    gap = observational.assign(g=np.where(np.arange(3000) < 7, np.nan, 1.0))
+    return {
+        "no table has the column 'g' of groups": (tables, {"groups": "g"}),
+        "groups 'g' of the observational table are missing in 7 rows": (
+            (gap, experimental.assign(g=1.0)),
+            {"groups": "g"},
+        ),
+        "all people are in one group of 'g'": (both(g="x"), {"groups": "g"}),
+        "must be different columns": (tables, {"groups": "x"}),
+        r"\['g'\] cannot be covariates": (
+            both(g=0),
+            {"groups": "g", "covariates": ["age", "g"]},
+        ),
+        "weights 'w' of the observational table must be positive numbers": (
+            both(w=-1.0),
+            {"weights": "w"},
+        ),
+        "of the experimental table must be positive": (
+            (observational.assign(w=1.0), experimental.assign(w=np.nan)),
+            {"weights": "w", "weights_are": "sampling"},
+        ),
+        "of the observational table are no numbers": (
+            both(w="much"),
+            {"weights": "w"},
+        ),
+        "weights_are must be 'frequency' or 'sampling', got 'people'": (
+            both(w=1.0),
+            {"weights": "w", "weights_are": "people"},
+        ),
+        "weights_are='sampling' needs weights": (tables, {"weights_are": "sampling"}),
+    }
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_weights_and_groups_that_cannot_be_used_are_told(tables, number):
+    message, (bad, options) = list(bad_weights_and_groups(tables).items())[number]
+    with pytest.raises(pe.UserError, match=message):
+        fit(*bad, **options)
 
 
 def test_missing_values_and_unseen_categories_follow_the_policy(tables, people, linear):

@@ -16,6 +16,7 @@ from pns_estimate._estimator import PnsEstimator
 from pns_estimate._files import complete_file, read_table, write_json
 from pns_estimate._prediction import Target
 from pns_estimate._report import write_report
+from pns_estimate._training_data import WeightsAre
 from pns_estimate.methods import METHODS
 
 _USAGE = """Bounds, for every person, the probability that a treatment makes the difference.
@@ -51,6 +52,15 @@ _COVARIATES = flags.DEFINE_list(
     "covariates", None, "Columns that describe people; all shared ones by default."
 )
 _WEIGHTS = _text_flag("weights", "A column of weights in both tables.")
+_WEIGHTS_ARE = flags.DEFINE_enum(
+    "weights_are",
+    "frequency",
+    ["frequency", "sampling"],
+    "Whether a row of weight w counts as w people, or is one who stands for w.",
+)
+_GROUPS = _text_flag(
+    "groups", "A column of one table or both; groups are held out together."
+)
 _PREDICT = _text_flag(
     "predict", "CSV or Parquet: people to answer for; the experimental ones by default."
 )
@@ -77,7 +87,8 @@ _UNSEEN = flags.DEFINE_enum(
 )
 _SETTINGS = (
     *(_OBSERVATIONAL, _EXPERIMENTAL, _TREATMENT, _OUTCOME, _COVARIATES, _WEIGHTS),
-    *(_TREATMENT_REFERENCE, _OUTCOME_REFERENCE, _PREDICT, _LOAD, _OUT),
+    *(_WEIGHTS_ARE, _GROUPS, _TREATMENT_REFERENCE, _OUTCOME_REFERENCE),
+    *(_PREDICT, _LOAD, _OUT),
     *(_METHOD, _ESTIMAND, _TARGET, _ALPHA, _SEED, _DRAWS, _MISSING, _UNSEEN),
 )
 _MOST_REPORTED = 1000  # people in the report
@@ -104,7 +115,10 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         given = [f"--{name}" for name, value in needed.items() if value is not None]
         given += [
             f"--{flag.name}"
-            for flag in (_METHOD, _SEED, _DRAWS, _MISSING, _UNSEEN, _WEIGHTS)
+            for flag in (
+                *(_METHOD, _SEED, _DRAWS, _MISSING, _UNSEEN),
+                *(_WEIGHTS, _WEIGHTS_ARE, _GROUPS),
+            )
             if flag.present
         ]
         if given:
@@ -149,6 +163,8 @@ def _estimate() -> tuple[PnsEstimator, Any]:
         outcome=_OUTCOME.value,
         covariates=_COVARIATES.value,
         weights=_WEIGHTS.value,
+        weights_are=cast(WeightsAre, _WEIGHTS_ARE.value),
+        groups=_GROUPS.value,
         treatment_reference=_TREATMENT_REFERENCE.value,
         outcome_reference=_OUTCOME_REFERENCE.value,
     )

@@ -21,7 +21,7 @@ from pns_estimate._report import write_report
 from pns_estimate._saving import FittedState, load_state, save_state
 from pns_estimate._strata import run_compatibility_test
 from pns_estimate._summary import FitSummary, summarize_fit
-from pns_estimate._training_data import Roles, read_training_data
+from pns_estimate._training_data import Roles, WeightsAre, read_training_data
 from pns_estimate.methods import get_method
 
 _SETTINGS = ("method", "num_draws", "seed", "missing", "unseen")
@@ -78,6 +78,8 @@ class PnsEstimator:
         outcome: str,
         covariates: Sequence[str] | None = None,
         weights: str | None = None,
+        weights_are: WeightsAre = "frequency",
+        groups: str | None = None,
         treatment_reference: Any = None,
         outcome_reference: Any = None,
     ) -> "PnsEstimator":
@@ -91,8 +93,12 @@ class PnsEstimator:
           outcome: the column with the outcome, two values.
           covariates: columns that describe people; all that the tables share if None,
             and then the tables must have the same columns.
-          weights: a column of positive weights in both tables; a person of weight w
-            counts as w people.
+          weights: a column of positive weights in both tables; they need not be whole.
+          weights_are: 'frequency': a row of weight w counts as w people. 'sampling': a
+            row stands for w people of the population, and is one person; weights of a
+            table are scaled to add up to its effective sample size.
+          groups: a column of one table or both, such as households; people of one group
+            are held out together. Draws take rows as independent all the same.
           treatment_reference: the value that means "not treated"; needed unless values
             are 0 and 1, or booleans.
           outcome_reference: the value that means "did not happen".
@@ -106,7 +112,15 @@ class PnsEstimator:
         data = read_training_data(
             observational,
             experimental,
-            Roles(treatment, outcome, weights, treatment_reference, outcome_reference),
+            Roles(
+                treatment,
+                outcome,
+                weights,
+                weights_are,
+                groups,
+                treatment_reference,
+                outcome_reference,
+            ),
             covariates,
             self.missing,
             self.unseen,

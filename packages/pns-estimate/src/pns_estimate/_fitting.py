@@ -11,6 +11,14 @@ from pns_estimate._calibration import calibrate_sampler
 from pns_estimate._errors import UserError
 from pns_estimate.methods import Method, MethodFit, ScaledSampler, split_key
 
+_TOO_FEW = {
+    False: "there are too few people to learn from: some of both tables are held out to "
+    "judge the fit; give larger tables, or smaller groups.",
+    True: "there are too few people to hold out one part after another: each part needs "
+    "people of the observational table and of both arms of the experimental one; give "
+    "larger tables, smaller groups, or a recipe with fewer folds.",
+}
+
 
 class CalibratedFit(NamedTuple):
     """What a method learned, its draws scaled; calibration is None if there was none."""
@@ -45,10 +53,7 @@ def fit_method(
     except pm.DivergedError as error:
         raise UserError(f"training failed: {error}") from error
     except pm.TooFewRowsError as error:
-        raise UserError(
-            "there are too few people to learn from: some of both tables are held out "
-            "to judge the fit; give larger tables."
-        ) from error
+        raise UserError(_TOO_FEW[error.part == "fold"]) from error
     sampler, held_out, standardizer = learned[:3]
     wanted = calibrate and not learned.is_calibrated
     if not (wanted and sampler.has_draws and len(held_out.z)):

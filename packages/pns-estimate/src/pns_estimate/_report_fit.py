@@ -10,13 +10,15 @@ def tables(summary: FitSummary) -> str:
         [
             name,
             f"{entry['rows']:,}",
+            f"{entry['effective_size']:,.0f}",
             percent(entry["treated"]),
             percent(entry["outcome_untreated"]),
             percent(entry["outcome_treated"]),
         ]
         for name, entry in summary.tables.items()
     ]
-    head = ["table", "rows", "treated", "outcome if untreated", "outcome if treated"]
+    head = ["table", "rows", "counted as people", "treated"]
+    head += ["outcome if untreated", "outcome if treated"]
     names = ", ".join(f"<code>{text(name)}</code>" for name in summary.covariates)
     return f"<h2>The data</h2>\n{table(head, rows)}\n<p>Covariates: {names}.</p>"
 

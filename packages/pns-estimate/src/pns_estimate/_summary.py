@@ -23,7 +23,8 @@ class FitSummary:
       treatment: the column, and which value is which.
       outcome: the column, and which value is which.
       covariates: names of the columns.
-      tables: by source: rows, share treated, share with the outcome in each arm.
+      tables: by source: rows, effective sample size (the sum of weights as the fit
+        counts them), share treated, share with the outcome in each arm.
       compatibility: the test of whether the tables contradict each other.
       steps: of each evaluation; empty for a method that does not iterate.
       training: loss at each.
@@ -87,6 +88,7 @@ def _shares(table: EncodedTable) -> dict[str, Any]:
     _, x, y, weights = table
     shares: dict[str, Any] = {
         "rows": len(x),
+        "effective_size": float(weights.sum()),
         "treated": float(np.average(x, weights=weights)),
     }
     for arm, label in enumerate(("outcome_untreated", "outcome_treated")):

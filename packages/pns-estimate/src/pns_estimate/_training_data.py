@@ -1,7 +1,7 @@
 """The two tables of a fit, checked and encoded."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,8 @@ from pns_estimate._columns import (
 from pns_estimate._errors import UserError
 from pns_estimate._files import read_table
 
+WeightsAre = Literal["frequency", "sampling"]
+
 
 class Roles(NamedTuple):
     """Columns that are no covariates, and what their values mean.
@@ -26,6 +28,8 @@ class Roles(NamedTuple):
       treatment: the column with the treatment.
       outcome: the column with the outcome.
       weights: the column with weights, or None.
+      weights_are: what they mean.
+      groups: the column with groups, or None.
       treatment_reference: the value that means "not treated", or None.
       outcome_reference: the value that means "did not happen", or None.
     """
@@ -33,18 +37,42 @@ class Roles(NamedTuple):
     treatment: str
     outcome: str
     weights: str | None = None
+    weights_are: WeightsAre = "frequency"
+    groups: str | None = None
     treatment_reference: Any = None
     outcome_reference: Any = None
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are named."""
+        """The columns that are named and must be in both tables."""
         named = (self.treatment, self.outcome, self.weights)
         return [column for column in named if column is not None]
 
+    def check(self) -> None:
+        """Raises unless the roles fit together."""
+        special = [*self.columns, *([] if self.groups is None else [self.groups])]
+        if len(set(special)) < len(special):
+            raise UserError(
+                "treatment, outcome, weights and groups must be different columns, got "
+                f"{special}."
+            )
+        if self.weights_are not in ("frequency", "sampling"):
+            raise UserError(
+                "weights_are must be 'frequency' or 'sampling', got "
+                f"{self.weights_are!r}."
+            )
+        if self.weights is None and self.weights_are != "frequency":
+            raise UserError(
+                f"weights_are={self.weights_are!r} needs weights: name their column."
+            )
+
 
 class EncodedTable(NamedTuple):
-    """One table as numbers: covariates [n, d], and [n] of each of the others."""
+    """One table as numbers: covariates [n, d], and [n] of each of the others.
+
+    Weights are those that the fit counts people by: sampling weights add up to the
+    effective sample size.
+    """
 
     z: np.ndarray
     x: np.ndarray
@@ -61,7 +89,7 @@ class TrainingData(NamedTuple):
       encoder: turns covariates into numbers.
       tables: by name, the numbers.
       people: some people of both tables as they were given, for the report.
-      is_weighted: whether weights were given.
+      weights_are: what weights mean; None if there are none.
       groups: of each row, the observational ones first, the number of its group; None
         without groups.
     """
@@ -71,13 +99,13 @@ class TrainingData(NamedTuple):
     encoder: Encoder
     tables: dict[str, EncodedTable]
     people: pd.DataFrame
-    is_weighted: bool
+    weights_are: WeightsAre | None
     groups: np.ndarray | None = None
 
     def counts(self) -> pm.Counts:
         """Makes one row of counts per row of the tables, the observational ones first."""
         first, second = self.tables.values()
-        weights = (first.weights, second.weights) if self.is_weighted else None
+        weights = (first.weights, second.weights) if self.weights_are else None
         return pm.counts_from_tables(
             first[:3], second[:3], weights=weights, merge=False
         )
@@ -100,12 +128,8 @@ def read_training_data(
         "observational": read_table(observational, "observational"),
         "experimental": read_table(experimental, "experimental"),
     }
-    special = roles.columns
-    if len(set(special)) < len(special):
-        raise UserError(
-            f"treatment, outcome and weights must be different columns, got {special}."
-        )
-    columns = _choose_covariates(given, special, covariates)
+    roles.check()
+    columns = _choose_covariates(given, roles, covariates)
     treatment = find_two_values(
         given, roles.treatment, "treatment", roles.treatment_reference
     )
@@ -116,7 +140,7 @@ def read_training_data(
             encoder.encode(table, name)[0],
             treatment.encode(table, name),
             outcome.encode(table, name),
-            _read_weights(table, roles.weights, name),
+            _read_weights(table, roles, name),
         )
         for name, table in given.items()
     }
@@ -128,8 +152,15 @@ def read_training_data(
             "experiment needs both arms."
         )
     people = _sample_people(list(given.values()), encoder, seed)
-    weighted = roles.weights is not None
-    return TrainingData(treatment, outcome, encoder, tables, people, weighted)
+    return TrainingData(
+        treatment=treatment,
+        outcome=outcome,
+        encoder=encoder,
+        tables=tables,
+        people=people,
+        weights_are=None if roles.weights is None else roles.weights_are,
+        groups=None if roles.groups is None else _number_groups(given, roles.groups),
+    )
 
 
 def _sample_people(
@@ -152,11 +183,12 @@ def _sample_people(
 
 def _choose_covariates(
     tables: dict[str, pd.DataFrame],
-    special: list[str],
+    roles: Roles,
     covariates: Sequence[str] | None,
 ) -> list[str]:
+    special = [*roles.columns, roles.groups]
     for name, table in tables.items():
-        for column in special:
+        for column in roles.columns:
             if column not in table.columns:
                 shown = ", ".join(map(repr, list(table.columns)[:8]))
                 raise UserError(
@@ -187,17 +219,57 @@ def _choose_covariates(
     return chosen
 
 
-def _read_weights(table: pd.DataFrame, weights: str | None, name: str) -> np.ndarray:
-    if weights is None:
+def _read_weights(table: pd.DataFrame, roles: Roles, name: str) -> np.ndarray:
+    if roles.weights is None:
         return np.ones(len(table))
     try:
-        values = table[weights].to_numpy(dtype=float, na_value=np.nan)
+        values = table[roles.weights].to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"the weights {weights!r} of the {name} table are no numbers."
+            f"the weights {roles.weights!r} of the {name} table are no numbers."
         ) from error
     if not np.all(np.isfinite(values) & (values > 0)):
         raise UserError(
-            f"the weights {weights!r} of the {name} table must be positive numbers."
+            f"the weights {roles.weights!r} of the {name} table must be positive numbers."
         )
-    return values
+    return values if roles.weights_are == "frequency" else _effective_weights(values)
+
+
+def _effective_weights(weights: np.ndarray) -> np.ndarray:
+    """Scales sampling weights to add up to Kish's effective sample size.
+
+    It is (sum w)^2 / sum w^2: the number of equally weighted people whose mean varies as
+    much as the weighted one.
+    """
+    return weights * (weights.sum() / np.sum(weights**2))
+
+
+def _number_groups(tables: dict[str, pd.DataFrame], column: str) -> np.ndarray:
+    """Numbers the groups of all rows; rows of a table without the column are alone."""
+    labelled = {name: t for name, t in tables.items() if column in t.columns}
+    if not labelled:
+        raise UserError(f"no table has the column {column!r} of groups.")
+    for name, table in labelled.items():
+        missing = int(table[column].isna().sum())
+        if missing:
+            raise UserError(
+                f"the groups {column!r} of the {name} table are missing in {missing} "
+                "rows; complete them, or give each such row a group of its own."
+            )
+    labels = [table[column].astype(object) for table in labelled.values()]
+    codes, names = pd.factorize(pd.concat(labels, ignore_index=True))
+    if len(labelled) == len(tables) and len(names) == 1:
+        raise UserError(
+            f"all people are in one group of {column!r}: nobody would be left to learn "
+            "from while the group is held out."
+        )
+    numbers, start, next_group = [], 0, len(names)
+    for name, table in tables.items():
+        size = len(table)
+        if name in labelled:
+            numbers.append(codes[start : start + size])
+            start += size
+        else:
+            numbers.append(next_group + np.arange(size))
+            next_group += size
+    return np.concatenate(numbers)
