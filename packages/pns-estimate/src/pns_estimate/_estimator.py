@@ -132,10 +132,12 @@ class PnsEstimator:
         fit = fit_method(
             key, counts, method, recipe, self.calibrate, self.progress, data.groups
         )
+        squares = data.squared_weights()
         compatibility = run_compatibility_test(
             jax.random.fold_in(key, 1),
-            pm.merge_counts(counts, only_if_halved=True),
+            pm.merge_counts(counts),
             fit.learned.standardizer,
+            None if squares is None else pm.merge_counts(squares),
         )
         self._state = FittedState(
             encoder=data.encoder,

@@ -8,39 +8,71 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
+from jaxtyping import Float
 
 _MOST_STRATA = 64
 _LEAST_PEOPLE = 100
 
 
 def run_compatibility_test(
-    key: jax.Array, counts: pm.Counts, standardizer: Callable[[np.ndarray], np.ndarray]
+    key: jax.Array,
+    counts: pm.Counts,
+    standardizer: Callable[[np.ndarray], np.ndarray],
+    squares: pm.Counts | None = None,
 ) -> dict[str, Any]:
     """Tests the tables in up to 64 strata of near neighbors.
 
-    Strata are made larger until each has people in the survey and in both arms.
+    Strata are made larger until each has people in the survey and in both arms. Within a
+    stratum the tables are weighted to one law of the covariates.
+
+    Args:
+      key: decides ties between people, and the simulation of the critical value.
+      counts: both tables, merged or not.
+      standardizer: maps covariates to comparable scales.
+      squares: as `counts`, with squares of sampling weights; None for counts of people.
     """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     z = standardizer(counts.z)
-    size = max(_LEAST_PEOPLE, -(-len(z) // _MOST_STRATA))
-    cells = [np.asarray(part, float) for part in counts[1:]]
-    if sum(part.sum() for part in cells) > 4 * len(z):
-        size = max(1, len(z) // _MOST_STRATA)  # merged rows hold many people each
+    observational, experimental = (np.asarray(part, float) for part in counts[1:])
+    chance = pi.experimental_chance(
+        rng, z, observational.sum((1, 2)), experimental.sum((1, 2))
+    )
+    second = None
+    if squares is not None:
+        second = (squares.observational, squares.experimental)
+    # Neighbors with a tie are parted by their order, which must not tell their source.
+    order = rng.permutation(len(z))
+    size = _first_size(len(z), observational.sum() + experimental.sum())
     while True:
-        groups = pi.neighborhoods(z, size)
-        sums = [np.zeros((groups.max() + 1, 2, 2)) for _ in cells]
-        for total, part in zip(sums, cells, strict=True):
-            np.add.at(total, groups, part)
-        observational, experimental = sums
-        least = min(observational.sum((1, 2)).min(), 2 * experimental.sum(2).min())
-        if least >= _LEAST_PEOPLE / 2 or groups.max() == 0:
+        stratum = np.empty(len(z), int)
+        stratum[order] = pi.neighborhoods(z[order], size)
+        tables = pi.balanced_counts(
+            stratum, chance, observational, experimental, second
+        )
+        if _least_people(*tables) >= _LEAST_PEOPLE / 2 or stratum.max() == 0:
             break
         size *= 2
-    result = pi.compatibility_test(key, observational, experimental)
+    result = pi.compatibility_test(key, *tables)
     place = pb.CONSTRAINTS.index(result.constraint)
     return {
         "p_value": result.p_value,
-        "strata": int(groups.max() + 1),
+        "strata": int(stratum.max() + 1),
         "constraint": result.constraint,
         "slack": float(result.slack[result.stratum, place]),
         "statistic": result.statistic,
     }
+
+
+def _first_size(num_rows: int, num_people: float) -> int:
+    """Returns rows per stratum, few if rows are merged and hold many people each."""
+    if num_people > 4 * num_rows:
+        return max(1, num_rows // _MOST_STRATA)
+    return max(_LEAST_PEOPLE, -(-num_rows // _MOST_STRATA))
+
+
+def _least_people(
+    observational: Float[np.ndarray, "num_strata 2 2"],
+    experimental: Float[np.ndarray, "num_strata 2 2"],
+) -> float:
+    """Returns the least size of a table in a stratum, an arm counted twice."""
+    return min(observational.sum((1, 2)).min(), 2 * experimental.sum(2).min())

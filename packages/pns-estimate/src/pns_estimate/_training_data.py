@@ -110,6 +110,16 @@ class TrainingData(NamedTuple):
             first[:3], second[:3], weights=weights, merge=False
         )
 
+    def squared_weights(self) -> pm.Counts | None:
+        """Makes `counts` with squared weights, if they are sampling weights."""
+        if self.weights_are != "sampling":
+            return None
+        first, second = self.tables.values()
+        squares = (first.weights**2, second.weights**2)
+        return pm.counts_from_tables(
+            first[:3], second[:3], weights=squares, merge=False
+        )
+
 
 def read_training_data(
     observational: Any,

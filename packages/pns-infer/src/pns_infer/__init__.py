@@ -7,6 +7,7 @@ from pns_infer._assignment import (
     check_assignment,
 )
 from pns_infer._average import AverageInterval, average_interval
+from pns_infer._balance import balanced_counts, experimental_chance
 from pns_infer._band import (
     Band,
     HeterogeneityTest,
@@ -128,6 +129,7 @@ __all__ = [
     "TwoStage",
     "ValueCurve",
     "average_interval",
+    "balanced_counts",
     "bootstrap_draws",
     "calibrate_arms",
     "calibrate_draws",
@@ -139,6 +141,7 @@ __all__ = [
     "credible_intervals",
     "debiased_average",
     "draw_residual",
+    "experimental_chance",
     "fit_logistic",
     "frequency_covariance",
     "frequency_interval",

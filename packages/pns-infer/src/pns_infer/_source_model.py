@@ -7,7 +7,7 @@ sources have different laws, what is learned from one source is reweighted to th
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 
 from pns_infer._inputs import check_option
 from pns_infer._linear_means import Source
@@ -106,14 +106,15 @@ def target_ratio(
 
 def fit_logistic(
     features: Float[np.ndarray, "n d"],
-    y: Bool[np.ndarray, " n"] | Int[np.ndarray, " n"],
+    y: Bool[np.ndarray, " n"] | Num[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
     ridge: float = 1.0,
     num_steps: int = 50,
 ) -> Float[np.ndarray, " d+1"]:
     """Fits a ridge logistic regression by Newton's method; the intercept comes first.
 
-    Steps that do not improve the penalized likelihood are halved.
+    Steps that do not improve the penalized likelihood are halved. Where rows stand for
+    several units, y is the share of those with a 1.
     """
     design = np.concatenate([np.ones((len(features), 1)), features], axis=1)
     weights = np.ones(len(design)) if weights is None else weights
