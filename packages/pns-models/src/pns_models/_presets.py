@@ -82,16 +82,16 @@ PRESETS: dict[str, Recipe] = {
 }
 
 
-def _member(width: int, activation: Activation, weight_decay: float) -> Recipe:
-    backbone = Backbone(width=width, depth=2, activation=activation, bottleneck=3)
-    return Recipe(
-        AnchoredConfig(backbone), make_member_training(weight_decay=weight_decay)
-    )
+def _member(
+    width: int, depth: int, activation: Activation, training: TrainConfig
+) -> Recipe:
+    backbone = Backbone(width=width, depth=depth, activation=activation, bottleneck=3)
+    return Recipe(AnchoredConfig(backbone), training)
 
 
 # Members of a cross-fitted ensemble; the data choose one by cross-fitted loss.
 PORTFOLIO: tuple[Recipe, ...] = (
-    _member(64, "relu", 0.2),
-    _member(64, "relu", 1.0),
-    _member(32, "silu", 1.0),
+    _member(64, 1, "relu", make_member_training(1e-2, 0.1, 3000)),
+    _member(64, 1, "relu", make_member_training(1e-2, 0.5, 3000)),
+    _member(32, 2, "silu", make_member_training(5e-3, 1.0, 2000)),
 )
