@@ -15,7 +15,9 @@ from pns_experiments import options, study
 options.define_flags()
 _METHODS = flags.DEFINE_list("methods", None, "Methods, if not those of the preset.")
 _MODELS = flags.DEFINE_list(
-    "models", None, "li_1, acic or li:<seed>, if not those of the preset."
+    "models",
+    None,
+    "li_1, acic, li:<seed> or li:<seed>:<observed>+<hidden>, if not the preset's.",
 )
 
 

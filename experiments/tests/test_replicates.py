@@ -1,10 +1,17 @@
 """Replicates: the same data for every method, other data in another replicate."""
 
+import re
+
 import chex
 import numpy as np
 import pns_dgp
 import pytest
-from pns_experiments.replicates import draw_replicate, is_model, make_model
+from pns_experiments.replicates import (
+    count_twins,
+    draw_replicate,
+    is_model,
+    make_model,
+)
 
 
 def test_a_replicate_is_named_by_its_number_and_seed():
@@ -24,6 +31,20 @@ def test_a_replicate_is_named_by_its_number_and_seed():
 def test_models_have_names():
     assert make_model("li_1") == pns_dgp.li_model_1()
     assert make_model("li:12") == pns_dgp.random_li_model(12)
-    assert is_model("acic") and not is_model("li:x") and not is_model("li:")
-    with pytest.raises(ValueError, match="'li_1', 'acic' or 'li:<seed>', got 'li:x'"):
-        make_model("li:x")
+    member = make_model("li:12:9+3")
+    assert member == pns_dgp.random_li_model(12, num_covariates=12, num_hidden=3)
+    assert is_model("acic") and is_model("li:12:9+3")
+    for name in ("li:x", "li:", "li:12:9", "li:12:+3"):
+        assert not is_model(name)
+        with pytest.raises(
+            ValueError, match=f"model must be .* got '{re.escape(name)}'"
+        ):
+            make_model(name)
+
+
+def test_twins_are_counted_in_both_tables():
+    data = draw_replicate("li:7", 300, 200, 30, 0, seed=1)
+    rows = np.concatenate([np.asarray(table.z) for table in data.tables])
+    expected = [sum(np.array_equal(row, point) for row in rows) for point in data.z]
+    np.testing.assert_array_equal(count_twins(data.tables, data.z), expected)
+    assert len(set(expected)) > 2

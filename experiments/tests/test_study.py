@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
+import pns_bounds as pb
 import pns_dgp
 import pytest
 from absl import app
@@ -27,3 +29,23 @@ def test_unknown_methods_and_models_list_the_known():
         dataclasses.replace(smoke, methods=("anchored", "x"))
     with pytest.raises(app.UsageError, match=r"no such model: \['li:x'\]; .* acic"):
         dataclasses.replace(smoke, models=("li:x",))
+
+
+def test_final_members_are_twenty_that_nobody_has_seen():
+    names = study.FINAL_MEMBERS
+    seeds = {int(name.split(":")[1]) for name in names}
+    assert len(seeds) == len(names) == 20
+    assert not seeds & {*range(901, 916), *pns_dgp.LI_PANEL_SEEDS}
+
+
+def test_points_with_few_twins_are_scored_apart():
+    small = dataclasses.replace(study.PRESETS["smoke"], models=("li:7",))
+    task = study.list_tasks(small, Options(Path("unused")))[0]
+    row = study.score_method(small, {**task, "method": "anchored"}, seed=0)
+    assert 0 <= row["rare_coverage"] <= 1 and 0 <= row["few_coverage"] <= 1
+    points = study.draw_replicate("li:7", 2000, 1000, 100, 0, seed=0)
+    wide = pb.Interval(np.zeros(100), np.ones(100))
+    assert study._score_rare(points, wide) == {"rare_coverage": 1, "few_coverage": 1}
+    twins = study.count_twins(points.tables, points.z)
+    none = pb.Interval(np.where(twins < 10, 1.0, 0.0), np.ones(100))
+    assert study._score_rare(points, none)["few_coverage"] == 0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pns_dgp
-from jaxtyping import Float, Key
+from jaxtyping import Float, Int, Key
 
 
 class Tables(NamedTuple):
@@ -33,7 +33,8 @@ class Replicate(NamedTuple):
 
 
 _MODELS = {"li_1": pns_dgp.li_model_1, "acic": pns_dgp.acic_model}
-_MEMBER = re.compile(r"li:(\d+)")  # of the random Li family, by its seed
+# Of the random Li family: its seed, then how many covariates are observed and hidden.
+_MEMBER = re.compile(r"li:(\d+)(?::(\d+)\+(\d+))?")
 
 
 def is_model(name: str) -> bool:
@@ -42,12 +43,33 @@ def is_model(name: str) -> bool:
 
 
 def make_model(name: str) -> pns_dgp.StructuralModel:
-    """Makes 'li_1', 'acic', or 'li:<seed>' of the random family."""
+    """Makes 'li_1', 'acic', or a member of the random family.
+
+    A member is 'li:<seed>', with 15 observed and 5 hidden covariates, or for example
+    'li:<seed>:12+3'.
+    """
     if not is_model(name):
-        raise ValueError(f"model must be 'li_1', 'acic' or 'li:<seed>', got {name!r}.")
+        raise ValueError(
+            f"model must be 'li_1', 'acic', 'li:<seed>' or 'li:<seed>:<observed>+"
+            f"<hidden>', got {name!r}."
+        )
     if member := _MEMBER.fullmatch(name):
-        return pns_dgp.random_li_model(int(member[1]))
+        seed, observed, hidden = (int(part or 0) for part in member.groups())
+        if not observed:
+            return pns_dgp.random_li_model(seed)
+        return pns_dgp.random_li_model(seed, observed + hidden, hidden)
     return _MODELS[name]()
+
+
+def count_twins(
+    tables: Tables, z: Float[np.ndarray, "num_test num_covariates"]
+) -> Int[np.ndarray, " num_test"]:
+    """Counts the rows of both tables that share all covariates with each point."""
+    rows = np.concatenate([np.asarray(table.z, np.float32) for table in tables])
+    together = np.concatenate([rows, z.astype(np.float32)])
+    _, cell = np.unique(together, axis=0, return_inverse=True)
+    sizes = np.bincount(cell[: len(rows)], minlength=cell.max() + 1)
+    return sizes[cell[len(rows) :]]
 
 
 def draw_replicate(

@@ -3,17 +3,25 @@
 import dataclasses
 from typing import Any, Literal
 
+import numpy as np
+import pns_bounds as pb
 import pns_infer as pi
 from absl import app
 
 from pns_experiments.methods import ENN_VARIANTS, METHODS
 from pns_experiments.options import Options
 from pns_experiments.recipes import Size, resize
-from pns_experiments.replicates import draw_replicate, is_model
+from pns_experiments.replicates import (
+    Replicate,
+    count_twins,
+    draw_replicate,
+    is_model,
+)
 from pns_experiments.report import write_report
 from pns_experiments.runner import Task, run_tasks
 
 ALPHA = 0.05
+_FEW = 10  # twins of a point in both tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +56,8 @@ class Study:
         unknown = [name for name in self.models if not is_model(name)]
         if unknown:
             raise app.UsageError(
-                f"no such model: {unknown}; there are li_1, acic and li:<seed>."
+                f"no such model: {unknown}; there are li_1, acic, li:<seed> and "
+                "li:<seed>:<observed>+<hidden>."
             )
 
 
@@ -67,6 +76,10 @@ _PAPER = ("paper_bootstrap_last_layer", "paper_bootstrap_full", "paper_epinet_lo
 _ENN = tuple(variant.name for variant in ENN_VARIANTS)
 _HIGH_DIM = ("anchored", "bootstrap_last_layer", "epinet", "crossfit")
 _SENSITIVITY = ("epinet", "crossfit")
+_SCALE = (
+    *((5_000, 2_500), (20_000, 10_000), (100_000, 50_000)),
+    *((300_000, 150_000), (1_000_000, 1_000_000)),
+)
 
 # Table 6 (tab:sensitivity), upper and lower part.
 _VARYING = ((100_000, 20_000), (100_000, 50_000), (100_000, 80_000), (100_000, 100_000))
@@ -76,6 +89,13 @@ _BALANCED = ((500_000, 500_000), (1_000_000, 1_000_000))
 # degenerate), and none of the screened seeds `pns_dgp.LI_PANEL_SEEDS`. Nothing was tuned on
 # them up to `epinet`; `crossfit` was, on 901 and 904, and needs others (--models).
 ROBUSTNESS_MODELS = ("li:901", "li:902", "li:903", "li:904", "li:905")
+
+# Twenty members as they come, for final runs: no setting was chosen with them in view.
+FINAL_MEMBERS = (
+    *(f"li:{1000 + hidden}:12+{hidden}" for hidden in (3, 4, 5, 6)),
+    *(f"li:{1010 + hidden}:20+{hidden}" for hidden in (3, 4, 5, 6)),
+    *(f"li:{seed}" for seed in range(1021, 1033)),
+)
 
 PRESETS: dict[str, Study] = {
     "low_dim": Study(_LI_1, _PAPER_SIZES, 3000, _DEFAULT, 5),
@@ -105,6 +125,10 @@ PRESETS: dict[str, Study] = {
         1,
         "robustness",
     ),
+    "members": Study(
+        FINAL_MEMBERS, ((50_000, 25_000),), 2000, ("crossfit",), 1, "robustness"
+    ),
+    "scale": Study(_LI_1, _SCALE, 3000, ("crossfit",), 1),
     "smoke": Study(
         _LI_1,
         ((2000, 1000),),
@@ -169,4 +193,28 @@ def score_method(study: Study, task: Task, seed: int) -> dict[str, Any]:
     scores = pi.score_intervals(
         answer.interval, data.truth.pns, data.truth.interval, ALPHA, answer.atoms
     )
-    return {**scores._asdict(), **answer.notes}
+    return {
+        **scores._asdict(),
+        **_score_rare(data, answer.interval),
+        **answer.notes,
+    }
+
+
+def _score_rare(data: Replicate, interval: pb.Interval) -> dict[str, float]:
+    """Scores the points with the fewest twins in the tables, if points have twins.
+
+    Returns:
+      Set coverage of the rarest fifth, and of those with fewer than 10 twins (absent if
+      there are none).
+    """
+    twins = count_twins(data.tables, data.z)
+    if np.median(twins) == 0:
+        return {}
+    covered = (interval.lower <= data.truth.interval.lower) & (
+        interval.upper >= data.truth.interval.upper
+    )
+    rarest = np.argsort(twins, kind="stable")[: len(twins) // 5]
+    scores = {"rare_coverage": float(covered[rarest].mean())}
+    if np.any(few := twins < _FEW):
+        scores["few_coverage"] = float(covered[few].mean())
+    return scores

@@ -13,7 +13,11 @@ from pns_experiments.paper import format_sizes
 from pns_experiments.runner import read_results
 
 _SCORES = ("valid", "point_coverage", "set_coverage", "width", "score", "oracle_width")
-_PERCENT = ("valid", "point_coverage", "set_coverage")
+_RARE = {
+    "rare_coverage": "set coverage, rarest fifth of points",
+    "few_coverage": "set coverage, points with fewer than 10 twins",
+}
+_PERCENT = ("valid", "point_coverage", "set_coverage", *_RARE)
 
 Row = dict[str, Any]
 
@@ -44,19 +48,24 @@ def average(rows: list[Row]) -> list[Row]:
     entries = []
     for task, members in groups.items():
         entry: Row = {**dict(task), "replicates": len(members)}
-        for name in members[0]:
+        names = dict.fromkeys(name for member in members for name in member)
+        for name in names:
             if name != "task":
-                entry[name] = pi.summarize_values([member[name] for member in members])
+                values = [member[name] for member in members if name in member]
+                entry[name] = pi.summarize_values(values)
         entries.append(entry)
     return entries
 
 
 def score_table(entries: list[Row], find_paper_row: Callable[[Row], str]) -> str:
     """Formats scores in Markdown, the paper's row beside ours where it has one."""
-    head = (
-        "model | rows | method | replicates | % valid | point coverage | set coverage | "
-        "width | score | oracle width | paper: valid / point / set / width / score"
-    )
+    extra = [name for name in _RARE if any(name in entry for entry in entries)]
+    head = [
+        *("model", "rows", "method", "replicates", "% valid", "point coverage"),
+        *("set coverage", "width", "score", "oracle width"),
+        *(_RARE[name] for name in extra),
+        "paper: valid / point / set / width / score",
+    ]
     rows = [
         [
             entry["model"],
@@ -64,11 +73,15 @@ def score_table(entries: list[Row], find_paper_row: Callable[[Row], str]) -> str
             f"`{entry['method']}`",
             str(entry["replicates"]),
             *(_score_cell(column, entry[column]) for column in _SCORES),
+            *(
+                _score_cell(name, entry[name]) if name in entry else ""
+                for name in extra
+            ),
             find_paper_row(entry),
         ]
         for entry in entries
     ]
-    return _markdown(head.split(" | "), rows)
+    return _markdown(head, rows)
 
 
 def number_table(entries: list[Row]) -> str:
