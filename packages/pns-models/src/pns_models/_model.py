@@ -56,7 +56,8 @@ class FittedModel:
         """Estimates the atoms of rows z [n, d], as NumPy arrays [n].
 
         For an epistemic network this is the link of the mean raw numbers: over all
-        members of an ensemble, over 128 fixed indices of a hypermodel or an epinet.
+        members of an ensemble, over fixed indices of a hypermodel or an epinet (160 if
+        they have 20 entries), which balance each other.
         """
         indices = self.network.central_indices()
         parts = [
