@@ -265,7 +265,6 @@ ENN_VARIANTS = (
     EnnVariant(8, 3e-3, None, batch_size=None),
     EnnVariant(8, 3e-3, 1200),
     EnnVariant(1, 3e-4, 11_719),
-    EnnVariant(20, 3e-3, 800),
 )
 
 
