@@ -29,3 +29,9 @@ def fitted(tables):
 def linear(tables):
     """A fit that took no time."""
     return fit(*tables)
+
+
+@pytest.fixture(scope="session")
+def folded(tables):
+    """A fit that took no time and holds everybody out."""
+    return fit(*tables, method="folded")

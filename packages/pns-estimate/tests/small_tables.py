@@ -98,14 +98,30 @@ class LinearMethod:
         return LinearSampler(coefficients, pm.Standardizer(**parts))
 
 
+class FoldedMethod(LinearMethod):
+    """Says of each row what it says anyway, as if it had been held out in turn."""
+
+    name = "folded"
+
+    def fit(self, key, counts, recipe, progress=False, groups=None):
+        fit = super().fit(key, counts, recipe)
+        labels = np.arange(len(counts.z)) if groups is None else groups
+        return fit._replace(
+            held_out_atoms=fit.sampler.atoms(np.asarray(counts.z)),
+            held_out_row=np.arange(len(counts.z)),
+            fold=labels % 3,
+        )
+
+
 pe.register_method(LinearMethod())
+pe.register_method(FoldedMethod())
 
 
 def fit(observational, experimental, method="linear", **options):
     """Fits with settings of the estimator and of `fit` mixed."""
     keys = ("missing", "unseen", "seed", "num_draws", "calibrate", "recipe")
     own = {k: options.pop(k) for k in keys if k in options}
-    defaults = {"num_draws": 300, "calibrate": method != "linear"}
+    defaults = {"num_draws": 300, "calibrate": method not in ("linear", "folded")}
     estimator = pe.PnsEstimator(method, **{**defaults, **own})
     settings = {"treatment": "x", "outcome": "y", **options}
     return estimator.fit(observational, experimental, **settings)

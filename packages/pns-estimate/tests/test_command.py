@@ -123,6 +123,11 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder):
         ((*FIT[1:], "--observational=wide.csv", "--out=o"), "more fields than"),
         ((*FIT, "--groups=home", "--out=o"), "no table has the column 'home'"),
         ((*FIT, "--weights_are=sampling", "--out=o"), "needs weights"),
+        ((*FIT, "--assignment=0.9", "--out=o"), "the data contradict the assignment"),
+        ((*FIT, "--gains=1,0,0", "--out=o"), "gains must be four numbers"),
+        ((*FIT, "--gains=1,0,0,x", "--out=o"), "gains must be four numbers"),
+        ((*FIT, "--gains=1,0,0,-1", "--budget=2", "--out=o"), "budget must be a share"),
+        ((*FIT, "--cost=1", "--out=o"), "--cost is for decisions: give --gains"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing_behind(

@@ -122,3 +122,29 @@ def test_people_with_missing_values_are_reported_on(tables, tmp_path):
     )
     estimator.report(tmp_path / "r.html", rows)
     assert "member = True" in (tmp_path / "r.html").read_text()
+
+
+def test_the_page_of_held_out_people_opens_with_a_summary_in_plain_words(
+    folded, people, tmp_path
+):
+    decision = pe.Decision((1, 0, 0, -1), cost=0.05, budget=0.4)
+    folded.report(tmp_path / "r.html", people, decision=decision)
+    text = (tmp_path / "r.html").read_text()
+    headings = re.findall(r"<h2>(.*?)</h2>", text)
+    assert headings[:2] == ["In short", "On average"]
+    assert {"Sorted by predicted benefit", "Subgroups", "Whom to treat"} < set(headings)
+    average = folded.average()
+    assert f"At least {100 * average.lower:.1f}%" in text
+    counted = folded.compare_averages().loc["frequencies of both"]
+    assert f"{100 * counted.lower:.1f}% to {100 * counted.upper:.1f}%" in text
+    value = folded.value(decision).loc["rule"]
+    assert f"{value.lower:.4g} to {value.upper:.4g}" in text
+    assert text.count("<svg") == 6 and "<script" not in text
+
+
+def test_text_of_users_is_escaped_in_subgroups_and_figures(tables, tmp_path):
+    evil = "<script>$a_1$"
+    odd = [t.rename(columns={"region": evil}) for t in tables]
+    fit(*odd, method="folded").report(tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert "<script" not in text and "&lt;script&gt;$a_1$ = south" in text

@@ -107,8 +107,8 @@ def test_where_the_laws_differ_reweighting_removes_the_bias():
     ratio = pi.target_ratio(chance, units.is_experimental, "both").ratio
     # The choice of terms by wrong atoms is the same, so its own bounds are the truth.
     chosen = _chosen_bounds(world, units, cell)
-    fair = pi.debiased_average(units._replace(ratio=ratio))
-    naive = pi.debiased_average(units)
+    fair = pi.debiased_average(units._replace(ratio=ratio), frequency_share=0)
+    naive = pi.debiased_average(units, frequency_share=0)
     error = fair.standard_error_lower
     assert abs(fair.bound_lower - chosen[0]) < 4 * error
     assert abs(naive.bound_lower - chosen[0]) > 8 * error
@@ -152,6 +152,8 @@ def test_the_interval_is_never_wider_than_counting_up_to_its_share():
         average = pi.debiased_average(units, 0.05, frequency_share=0.2)
         counted = pi.frequency_interval(units, 0.01)
         assert average.lower >= counted.lower and average.upper <= counted.upper
+        assert average.bound_lower >= counted.bound_lower
+        assert average.bound_upper <= counted.bound_upper
 
 
 def test_clusters_of_copies_count_once():
@@ -164,7 +166,9 @@ def test_clusters_of_copies_count_once():
         **dict(zip(units._fields[1:6], twice, strict=True)),
         cluster=np.tile(units.cluster, 2),
     )
-    one, two = pi.debiased_average(units), pi.debiased_average(copied)
+    one, two = (
+        pi.debiased_average(each, frequency_share=0) for each in (units, copied)
+    )
     np.testing.assert_allclose(two.bound_lower, one.bound_lower)
     np.testing.assert_allclose(
         two.standard_error_lower, one.standard_error_lower, rtol=0.03

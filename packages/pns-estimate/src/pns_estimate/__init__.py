@@ -1,9 +1,11 @@
 """Who benefits from a treatment: intervals for every person, from two tables."""
 
 from pns_estimate._calibration import calibrate_sampler
+from pns_estimate._decisions import Decision
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._held_out_rows import HeldOutRows
+from pns_estimate._population import Population, SortedPeople
 from pns_estimate._prediction import Prediction
 from pns_estimate._report import write_report
 from pns_estimate._summary import FitSummary
@@ -22,15 +24,18 @@ from pns_estimate.methods.crossfit import CrossFitRecipe
 __all__ = [
     "METHODS",
     "CrossFitRecipe",
+    "Decision",
     "FitSummary",
     "HeldOutRows",
     "Method",
     "MethodFit",
     "NotFittedError",
     "PnsEstimator",
+    "Population",
     "Prediction",
     "Sampler",
     "ScaledSampler",
+    "SortedPeople",
     "UserError",
     "calibrate_sampler",
     "get_method",

@@ -2,15 +2,19 @@
 
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 import pns_bounds as pb
+import pns_infer as pi
 from absl import app, flags, logging
 
 from pns_estimate._columns import Missing, Unseen
+from pns_estimate._decisions import Criterion, Decision, check_decision, decide
 from pns_estimate._errors import UserError
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._files import complete_file, read_table, write_json
@@ -30,7 +34,9 @@ From a model that was fitted before, for other people, with no training data:
 
   pns-estimate --load run/model --predict others.csv --out others/
 
-Writes intervals.parquet, intervals.csv, report.html, config.json and model/ to --out.
+Writes intervals.parquet, intervals.csv, report.html, config.json and model/ to --out; after a
+fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With --gains, whom to
+treat: decisions.csv, and what that is worth: values.csv.
 """
 
 
@@ -61,6 +67,25 @@ _WEIGHTS_ARE = flags.DEFINE_enum(
 _GROUPS = _text_flag(
     "groups", "A column of one table or both; groups are held out together."
 )
+_ASSIGNMENT = _text_flag(
+    "assignment",
+    "Chance of the treated arm in the trial: a number, or a column of it; the arms' "
+    "shares by default.",
+)
+_GAINS = flags.DEFINE_list(
+    "gains",
+    None,
+    "Whom to treat: four gains, of treating one who responds only if treated, either "
+    "way, neither way, only if untreated. 1,0,0,-1 counts outcomes.",
+)
+_COST = flags.DEFINE_float("cost", 0.0, "Cost of a treatment, in the units of --gains.")
+_BUDGET = flags.DEFINE_float("budget", None, "Greatest share of people to treat.")
+_CRITERION = flags.DEFINE_enum(
+    "criterion",
+    "maximin",
+    ["maximin", "minimax_regret"],
+    "What to do with people whose interval of the benefit contains 0.",
+)
 _PREDICT = _text_flag(
     "predict", "CSV or Parquet: people to answer for; the experimental ones by default."
 )
@@ -88,6 +113,7 @@ _UNSEEN = flags.DEFINE_enum(
 _SETTINGS = (
     *(_OBSERVATIONAL, _EXPERIMENTAL, _TREATMENT, _OUTCOME, _COVARIATES, _WEIGHTS),
     *(_WEIGHTS_ARE, _GROUPS, _TREATMENT_REFERENCE, _OUTCOME_REFERENCE),
+    *(_ASSIGNMENT, _GAINS, _COST, _BUDGET, _CRITERION),
     *(_PREDICT, _LOAD, _OUT),
     *(_METHOD, _ESTIMAND, _TARGET, _ALPHA, _SEED, _DRAWS, _MISSING, _UNSEEN),
 )
@@ -117,7 +143,7 @@ def _check_flags(arguments: Sequence[str]) -> Path:
             f"--{flag.name}"
             for flag in (
                 *(_METHOD, _SEED, _DRAWS, _MISSING, _UNSEEN),
-                *(_WEIGHTS, _WEIGHTS_ARE, _GROUPS),
+                *(_WEIGHTS, _WEIGHTS_ARE, _GROUPS, _ASSIGNMENT),
             )
             if flag.present
         ]
@@ -129,6 +155,12 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         raise UserError(f"{', '.join(absent)} must be given; see --help.")
     if not 0 < _ALPHA.value < 1:
         raise UserError(f"--alpha must lie in (0, 1), got {_ALPHA.value}.")
+    if _GAINS.value is None:
+        given = [f.name for f in (_COST, _BUDGET, _CRITERION) if f.present]
+        if given:
+            raise UserError(f"--{given[0]} is for decisions: give --gains, too.")
+    else:
+        check_decision(_read_decision())
     out = Path(_OUT.value)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is not an empty folder; name a new one with --out.")
@@ -155,6 +187,15 @@ def _estimate() -> tuple[PnsEstimator, Any]:
     _say(
         f"fitting: {_METHOD.value}, {len(observational):,} + {len(experimental):,} rows"
     )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", pi.AssignmentWarning)
+        _fit(estimator, observational, experimental)
+    for warning in caught:
+        _say(f"warning: {warning.message}")
+    return estimator, people
+
+
+def _fit(estimator: PnsEstimator, observational: Any, experimental: Any) -> None:
     assert _TREATMENT.value and _OUTCOME.value  # _check_flags
     estimator.fit(
         observational,
@@ -167,8 +208,48 @@ def _estimate() -> tuple[PnsEstimator, Any]:
         groups=_GROUPS.value,
         treatment_reference=_TREATMENT_REFERENCE.value,
         outcome_reference=_OUTCOME_REFERENCE.value,
+        assignment=_read_assignment(),
     )
-    return estimator, people
+
+
+def _read_assignment() -> float | str | None:
+    """Reads a number if it is one, else the name of a column."""
+    try:
+        return None if _ASSIGNMENT.value is None else float(_ASSIGNMENT.value)
+    except ValueError:
+        return _ASSIGNMENT.value
+
+
+def _read_decision() -> Decision:
+    return Decision(
+        _GAINS.value or (),
+        _COST.value,
+        _BUDGET.value,
+        cast(Criterion, _CRITERION.value),
+    )
+
+
+def _write_averages(estimator: PnsEstimator, out: Path) -> str:
+    """Writes what is known of the tables' people; returns the averages to print."""
+    population = estimator.population_
+    found = population.comparison(_ALPHA.value, _ESTIMAND.value)
+    tables = {
+        "averages": found,
+        "sorted_groups": population.sorted_groups(alpha=_ALPHA.value).table,
+        "subgroups": population.subgroups(alpha=_ALPHA.value, estimand=_ESTIMAND.value),
+    }
+    if _GAINS.value is not None:
+        tables["values"] = population.value(_read_decision(), _ALPHA.value)
+    for name, table in tables.items():
+        _write_csv(out / f"{name}.csv", table)
+    return "average over the people of both tables\n" + found.to_string(
+        float_format=lambda value: f"{value:.3f}"
+    )
+
+
+def _write_csv(path: Path, table: pd.DataFrame) -> None:
+    with complete_file(path) as aside:
+        table.to_csv(aside, index_label=table.index.name or "row")
 
 
 def _main(arguments: Sequence[str]) -> None:
@@ -189,13 +270,28 @@ def _main(arguments: Sequence[str]) -> None:
             table.to_parquet(aside)
         with complete_file(out / "intervals.csv") as aside:
             table.to_csv(aside, index_label="row")
+        decision = None if _GAINS.value is None else _read_decision()
+        if decision is not None:
+            _write_csv(
+                out / "decisions.csv", decide(prediction, decision, _ALPHA.value)
+            )
+        averages = ""
+        if estimator.has_population:
+            averages = _write_averages(estimator, out)
         _say("report")
         if len(people) > _MOST_REPORTED:
             rng = np.random.default_rng(_SEED.value)
             prediction = prediction.take(
                 rng.choice(len(people), _MOST_REPORTED, replace=False)
             )
-        write_report(out / "report.html", prediction, estimator.summary_, _ALPHA.value)
+        write_report(
+            out / "report.html",
+            prediction,
+            estimator.summary_,
+            _ALPHA.value,
+            estimator.population_ if estimator.has_population else None,
+            decision,
+        )
         if _LOAD.value is None:
             estimator.save(out / "model")
         write_json(out / "config.json", {flag.name: flag.value for flag in _SETTINGS})
@@ -207,6 +303,8 @@ def _main(arguments: Sequence[str]) -> None:
         _say("warning: the two tables contradict each other; see the report.")
     print(table.head().to_string(float_format=lambda value: f"{value:.3f}"))
     print(f"\n{len(table):,} intervals: {out / 'intervals.csv'}")
+    if averages:
+        print(f"\n{averages}\n")
     print(f"report: {out / 'report.html'}")
 
 

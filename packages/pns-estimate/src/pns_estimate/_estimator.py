@@ -10,12 +10,20 @@ import pandas as pd
 import pns_infer as pi
 import pns_models as pm
 
+from pns_estimate._assignment import check_trial, split_assignment
 from pns_estimate._columns import Missing, Unseen
+from pns_estimate._decisions import Decision, decide
 from pns_estimate._draws import Draws
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._files import read_table
 from pns_estimate._fitting import fit_method
 from pns_estimate._held_out_rows import HeldOutRows, collect_held_out_rows
+from pns_estimate._population import (
+    Population,
+    SortedPeople,
+    Source,
+    make_population,
+)
 from pns_estimate._prediction import EstimandLike, Prediction, Side, Target
 from pns_estimate._report import write_report
 from pns_estimate._saving import FittedState, load_state, save_state
@@ -66,7 +74,8 @@ class PnsEstimator:
         self.recipe = recipe
         self.progress = progress
         self._state: FittedState | None = None
-        self._population: pd.DataFrame | None = None
+        self._people: pd.DataFrame | None = None
+        self._population: Population | None = None
         self._held_out_rows: HeldOutRows | None = None
 
     def fit(
@@ -82,6 +91,7 @@ class PnsEstimator:
         groups: str | None = None,
         treatment_reference: Any = None,
         outcome_reference: Any = None,
+        assignment: float | str | None = None,
     ) -> "PnsEstimator":
         """Learns from two tables over the same population.
 
@@ -102,6 +112,9 @@ class PnsEstimator:
           treatment_reference: the value that means "not treated"; needed unless values
             are 0 and 1, or booleans.
           outcome_reference: the value that means "did not happen".
+          assignment: the chance of the treated arm in the trial: a number, or a column of
+            the experimental table if it was stratified; the arms' shares if None. It
+            is tested against the arms, and enters averages.
 
         Returns:
           The estimator itself.
@@ -109,9 +122,14 @@ class PnsEstimator:
         self._check_settings()
         method = get_method(self.method)
         # Nothing is kept before all of it worked: a fit that fails changes nothing.
+        first, second, probability = split_assignment(
+            read_table(observational, "observational"),
+            read_table(experimental, "experimental"),
+            assignment,
+        )
         data = read_training_data(
-            observational,
-            experimental,
+            first,
+            second,
             Roles(
                 treatment,
                 outcome,
@@ -126,6 +144,7 @@ class PnsEstimator:
             self.unseen,
             self.seed,
         )
+        trial = check_trial(data, probability)
         counts = data.counts()
         key = jax.random.key(self.seed)
         recipe = method.recipe if self.recipe is None else self.recipe
@@ -145,8 +164,11 @@ class PnsEstimator:
             sample_size=float(sum(np.sum(part) for part in counts[1:])),
             summary=summarize_fit(data, fit, method, compatibility),
         )
-        self._population = data.people
+        self._people = data.people
         self._held_out_rows = collect_held_out_rows(data, fit.learned)
+        self._population = make_population(
+            (first, second), data, self._held_out_rows, trial
+        )
         return self
 
     @property
@@ -246,24 +268,147 @@ class PnsEstimator:
         """
         return self.predict(rows).threshold_set(threshold, alpha, estimand)
 
+    @property
+    def has_population(self) -> bool:
+        """Whether `population_` is there: right after a fit by 'crossfit'."""
+        return self._population is not None
+
+    @property
+    def population_(self) -> Population:
+        """The people of the tables, to ask for averages; see `Population`."""
+        self._fitted()
+        if self._population is None:
+            raise UserError(
+                "only the method 'crossfit', right after fit, knows the people of the "
+                "tables: a loaded model has none, and other methods do not hold everybody "
+                "out; give rows to average over."
+            )
+        return self._population
+
     def average(
         self,
-        rows: Any,
+        rows: Any = None,
         mask: Any = None,
         weights: Any = None,
         alpha: float = 0.05,
         estimand: EstimandLike = "pns",
-    ) -> pi.AverageInterval:
+        source: Source = "both",
+    ) -> pi.AverageInterval | pi.DebiasedAverage:
         """Computes an interval for the mean over people.
 
+        Without rows it is over the people of the tables, and debiased: no draws, no
+        bias of the networks, and never wider than plain frequencies (up to a tenth of
+        alpha). With rows it is over other people, rests on the draws, and is wider.
+
         Args:
-          rows: people with the covariates of training.
-          mask: booleans, one per row: a subgroup.
+          rows: people with the covariates of training; those of the tables if None.
+          mask: booleans, one per row: a subgroup. Of the tables: the rows of both, the
+            observational ones first; or a function of their covariates.
           weights: not negative, one per row.
           alpha: the probability of missing.
           estimand: as for `intervals`.
+          source: without rows, whose people: 'both', 'observational' or 'experimental'.
         """
+        if rows is None:
+            return self.population_.average(mask, weights, alpha, estimand, source)
+        if source != "both":
+            raise UserError(
+                "source is for averages without rows; leave one of them out."
+            )
         return self.predict(rows).average(mask, weights, alpha, estimand)
+
+    def compare_averages(
+        self,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Shows what each step adds: the trial alone, both tables, covariates.
+
+        Returns:
+          A DataFrame with lower, upper, bound_lower and bound_upper.
+        """
+        return self.population_.comparison(alpha, estimand, source)
+
+    def subgroups(
+        self,
+        columns: Sequence[str] | None = None,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Averages subgroups of the tables' people; all intervals hold at once.
+
+        Args:
+          columns: covariates: categories make a group each, numbers are cut at
+            quartiles; all that can be grouped if None.
+          alpha: the probability that any interval misses.
+          estimand: as for `intervals`.
+          source: as for `average`.
+
+        Returns:
+          A DataFrame with people, lower, upper, bound_lower and bound_upper; without
+          numbers for a group that lacks people of the log or of an arm.
+        """
+        return self.population_.subgroups(columns, alpha, estimand, source)
+
+    def sorted_groups(
+        self, num_groups: int = 5, alpha: float = 0.05, source: Source = "both"
+    ) -> SortedPeople:
+        """Averages people sorted by predicted benefit, on people networks did not see.
+
+        Args:
+          num_groups: of equal size.
+          alpha: the probability that any interval misses.
+          source: as for `average`.
+        """
+        return self.population_.sorted_groups(num_groups, alpha, source)
+
+    def decide(
+        self, rows: Any, decision: Decision | None = None, alpha: float = 0.05
+    ) -> pd.DataFrame:
+        """Recommends whom to treat.
+
+        Args:
+          rows: people with the covariates of training.
+          decision: gains, cost, budget and criterion.
+          alpha: the probability that a person's interval misses.
+
+        Returns:
+          A DataFrame with the index of `rows`: the interval of each person's net benefit,
+          a recommendation ('treat', 'do not', 'undecided'), the criterion's score, and
+          whom it treats.
+        """
+        return decide(self.predict(rows), decision or Decision(), alpha)
+
+    def value(
+        self,
+        decision: Decision | None = None,
+        alpha: float = 0.05,
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Estimates what a rule gains per person over treating nobody.
+
+        The rule is the criterion applied to each person's held-out bounds.
+
+        Returns:
+          A DataFrame with rows 'rule', 'treat all', 'treat none': lower, upper,
+          bound_lower, bound_upper and share_treated.
+        """
+        return self.population_.value(decision, alpha, source)
+
+    def value_curve(
+        self,
+        decision: Decision | None = None,
+        alpha: float = 0.05,
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Estimates the value of treating the best share, with a simultaneous band.
+
+        Returns:
+          A DataFrame with lower, upper, bound_lower and bound_upper by share treated.
+        """
+        return self.population_.value_curve(decision, alpha, source)
 
     def average_groups(
         self,
@@ -302,21 +447,30 @@ class PnsEstimator:
         """
         return dict(self.summary_.compatibility)
 
-    def report(self, path: Any, rows: Any = None, alpha: float = 0.05) -> None:
+    def report(
+        self,
+        path: Any,
+        rows: Any = None,
+        alpha: float = 0.05,
+        decision: Decision | None = None,
+    ) -> None:
         """Writes one self-contained HTML file.
 
         Args:
           path: the file to write.
           rows: the people to report on; a sample of the training people if None.
           alpha: for all intervals in it.
+          decision: whom to treat, if the report shall say.
         """
         self._fitted()
-        if rows is None and self._population is None:
+        if rows is None and self._people is None:
             raise UserError(
                 "a loaded model has no people of its own: give rows to report on."
             )
-        prediction = self.predict(self._population if rows is None else rows)
-        write_report(Path(path), prediction, self.summary_, alpha)
+        prediction = self.predict(self._people if rows is None else rows)
+        write_report(
+            Path(path), prediction, self.summary_, alpha, self._population, decision
+        )
 
     def save(self, folder: Any) -> None:
         """Writes the estimator to a new folder; no training data are in it."""

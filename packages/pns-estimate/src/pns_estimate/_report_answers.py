@@ -64,6 +64,9 @@ def averages(prediction: Prediction, alpha: float) -> str:
         f"<h2>On average</h2>\n<p class='answer'>Between <b>{low}</b> and <b>{high}</b> "
         "of these people get the outcome because of the treatment.</p>\n"
         + table([*head, "estimated bounds"], rows)
+        + "<p class='note'>From the draws of these people, so it shares whatever the "
+        "draws share; averages over the people of the tables are sharper, and need a "
+        "fit by 'crossfit' that was not loaded from a file.</p>"
     )
 
 

@@ -30,11 +30,12 @@ class DebiasedAverage(NamedTuple):
     Attributes:
       lower: lower end, after the intersection with the frequencies' interval.
       upper: upper end.
-      bound_lower: estimated mean of the chosen lower terms.
-      bound_upper: estimated mean of the chosen upper terms.
+      bound_lower: estimated mean of the chosen lower terms, or the bound of frequencies
+        if that is greater, as with a poor model it is.
+      bound_upper: likewise above.
       is_empty: whether lower > upper.
-      standard_error_lower: of bound_lower.
-      standard_error_upper: of bound_upper.
+      standard_error_lower: of the mean of the chosen lower terms.
+      standard_error_upper: of the mean of the chosen upper terms.
     """
 
     lower: float
@@ -82,6 +83,7 @@ def debiased_average(
     ends = means.estimate + z * error * np.array([-1, 1])
     limits = estimand.floor, estimand.ceiling
     lower, upper = max(ends[0], limits[0]), min(ends[1], limits[1])
+    bounds = np.clip(means.estimate, *limits)
     if frequency_share:
         counted = frequency_interval(
             units,
@@ -91,7 +93,10 @@ def debiased_average(
             source=source,
         )
         lower, upper = max(lower, counted.lower), min(upper, counted.upper)
-    bounds = np.clip(means.estimate, *limits)
+        bounds = (
+            max(bounds[0], counted.bound_lower),
+            min(bounds[1], counted.bound_upper),
+        )
     return DebiasedAverage(
         lower=float(lower),
         upper=float(upper),

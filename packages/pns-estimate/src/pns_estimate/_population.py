@@ -1,0 +1,326 @@
+"""The people of the two tables: averages, subgroups and the value of rules, debiased."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+import pns_infer as pi
+
+from pns_estimate._decisions import Decision
+from pns_estimate._errors import UserError
+from pns_estimate._held_out_rows import HeldOutRows
+from pns_estimate._prediction import EstimandLike, find_estimand
+from pns_estimate._subgroups import Subgroup, find_subgroups
+from pns_estimate._training_data import TrainingData
+
+Source = Literal["both", "observational", "experimental"]
+_Result = TypeVar("_Result")
+
+
+class SortedPeople(NamedTuple):
+    """Averages of people sorted by what networks that did not see them predicted.
+
+    Attributes:
+      table: a row per group, the least predicted benefit first.
+      gap_lower: lower end of the interval of the last group's average PNS minus the
+        first's.
+      gap_upper: its upper end.
+      p_value: of the hypothesis that the last group benefits no more than the first.
+      effect_p_value: of the hypothesis that the treatment's effects in both are equal.
+    """
+
+    table: pd.DataFrame
+    gap_lower: float
+    gap_upper: float
+    p_value: float
+    effect_p_value: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Population:
+    """Everybody in the tables, with the answer of networks that did not see them.
+
+    No draws are needed here, and no answer inherits the networks' bias. Masks and weights
+    are over all rows, the observational ones first; or functions that make them of
+    the covariates. They must be known before treatment.
+
+    Attributes:
+      people: covariates as they were given, the observational ones first.
+      z: encoded covariates.
+      rows: with held-out answers.
+      assignment: of the experimental rows.
+    """
+
+    people: pd.DataFrame
+    z: np.ndarray
+    rows: HeldOutRows
+    assignment: pi.AssignmentCheck
+
+    @functools.cached_property
+    def _prepared(self) -> dict[str, pi.PreparedUnits]:
+        return {}
+
+    def prepared(self, source: Source = "both") -> pi.PreparedUnits:
+        """Returns units with calibrated arms and one target, and what was found."""
+        if source not in ("both", "observational", "experimental"):
+            raise UserError(
+                "source must be 'both', 'observational' or 'experimental', got "
+                f"{source!r}."
+            )
+        if source not in self._prepared:
+            is_experimental = self.rows.source == 1
+            chance = np.full(len(is_experimental), 0.5)
+            chance[is_experimental] = self.assignment.probability
+            units = pi.make_held_out_units(
+                self.rows.atoms,
+                is_experimental,
+                self.rows.x,
+                self.rows.y,
+                assignment=chance,
+                weights=self.rows.weights,
+                groups=self.rows.group,
+            )
+            found = _told(
+                lambda: pi.prepare_units(units, self.z, self.rows.fold, source)
+            )
+            self._prepared[source] = found
+        return self._prepared[source]
+
+    def average(
+        self,
+        mask: Any = None,
+        weights: Any = None,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        source: Source = "both",
+    ) -> pi.DebiasedAverage:
+        """Computes an interval for the average; see `PnsEstimator.average`."""
+        bounded = find_estimand(estimand)
+        units = self.prepared(source).units
+        member = self._member(mask, weights)
+        return _told(
+            lambda: pi.debiased_average(
+                units, alpha, estimand=bounded, member=member, source=source
+            )
+        )
+
+    def comparison(
+        self,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Puts the average beside what the trial and plain counting give."""
+        bounded = find_estimand(estimand)
+        units = self.prepared(source).units
+        table = {}
+        for name, alone in (("trial alone", True), ("frequencies of both", False)):
+            table[name] = _told(
+                lambda alone=alone: pi.frequency_interval(
+                    units, alpha, estimand=bounded, source=source, trial_alone=alone
+                )
+            )
+        table["both, by covariates"] = self.average(None, None, alpha, bounded, source)
+        columns = ("lower", "upper", "bound_lower", "bound_upper")
+        return pd.DataFrame(
+            {c: [float(getattr(row, c)) for row in table.values()] for c in columns},
+            index=pd.Index(table, name=bounded.name),
+        )
+
+    def difference(self, alpha: float = 0.05) -> pi.Difference:
+        """Computes the trial's own difference in means."""
+        return _told(lambda: pi.trial_difference(self.prepared().units, alpha))
+
+    def subgroups(
+        self,
+        columns: Sequence[str] | None = None,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Averages subgroups at once; see `PnsEstimator.subgroups`."""
+        bounded = find_estimand(estimand)
+        units = self.prepared(source).units
+        groups = find_subgroups(self.people, columns)
+        usable = [group for group in groups if _is_usable(units, group.member)]
+        if not usable:
+            raise UserError(
+                "no subgroup has people of the log and of both arms of the trial; name "
+                "other columns."
+            )
+        found = _told(
+            lambda: pi.group_averages(
+                units,
+                np.array([group.member for group in usable]),
+                alpha,
+                estimand=bounded,
+                source=source,
+            )
+        )
+        table = _group_table(usable, found)
+        absent = [group for group in groups if group not in usable]
+        if absent:
+            table = pd.concat([table, _group_table(absent, None)])
+        return table
+
+    def sorted_groups(
+        self, num_groups: int = 5, alpha: float = 0.05, source: Source = "both"
+    ) -> SortedPeople:
+        """Averages people sorted by predicted benefit."""
+        units = self.prepared(source).units
+        found = _told(
+            lambda: pi.sorted_groups(
+                units, self.rows.fold, alpha, num_groups=num_groups, source=source
+            )
+        )
+        table = pd.DataFrame(
+            {
+                f"{name}_{end}": getattr(getattr(found, name), end)
+                for name in ("benefit", "harm")
+                for end in ("lower", "upper", "bound_lower", "bound_upper")
+            }
+            | {"effect": found.effect, "effect_error": found.effect_error},
+            index=pd.RangeIndex(1, num_groups + 1, name="group"),
+        )
+        return SortedPeople(
+            table, found.gap_lower, found.gap_upper, found.p_value, found.effect_p_value
+        )
+
+    def value(
+        self,
+        decision: Decision | None = None,
+        alpha: float = 0.05,
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Values a rule, treating all and treating none; see `PnsEstimator.value`."""
+        gains, cost, budget, criterion = decision or Decision()
+        units = self.prepared(source).units
+
+        def compute() -> dict[str, pi.PolicyValue]:
+            gain = pi.net_benefit(gains, cost)
+            rule = pi.held_out_rule(units, gain, criterion, budget, self.rows.fold)
+            rules = {
+                "rule": rule,
+                "treat all": np.ones_like(rule),
+                "treat none": np.zeros_like(rule),
+            }
+            return {
+                name: pi.policy_value(units, gain, each, alpha, source)
+                for name, each in rules.items()
+            }
+
+        values = _told(compute)
+        return pd.DataFrame(
+            [value._asdict() for value in values.values()],
+            index=pd.Index(values, name="policy"),
+        )
+
+    def value_curve(
+        self,
+        decision: Decision | None = None,
+        alpha: float = 0.05,
+        source: Source = "both",
+    ) -> pd.DataFrame:
+        """Values treating the best share of people, for shares from 0 to 1."""
+        gains, cost, _, criterion = decision or Decision()
+        units = self.prepared(source).units
+        curve = _told(
+            lambda: pi.value_curve(
+                units,
+                pi.net_benefit(gains, cost),
+                criterion=criterion,
+                fold=self.rows.fold,
+                alpha=alpha,
+                source=source,
+            )
+        )
+        return pd.DataFrame(curve._asdict()).set_index("share")
+
+    def _member(self, mask: Any, weights: Any) -> np.ndarray | None:
+        """Returns the weights of a subgroup over all rows, or None for everybody."""
+        if mask is None and weights is None:
+            return None
+        count = len(self.people)
+        member = np.ones(count)
+        for name, given in (("mask", mask), ("weights", weights)):
+            if given is None:
+                continue
+            values = np.asarray(given(self.people) if callable(given) else given)
+            if values.shape != (count,) or (name == "mask" and values.dtype != bool):
+                kind = "booleans" if name == "mask" else "numbers"
+                raise UserError(
+                    f"{name} must be {count} {kind}, one for each row of both tables, the "
+                    "observational ones first; or a function that makes them of the "
+                    "covariates."
+                )
+            member = member * values.astype(float)
+        return member
+
+
+def make_population(
+    tables: Sequence[pd.DataFrame],
+    data: TrainingData,
+    rows: HeldOutRows | None,
+    assignment: pi.AssignmentCheck,
+) -> Population | None:
+    """Joins the people of both tables; None if not everybody was held out.
+
+    Args:
+      tables: as they were given, the observational one first.
+      data: the same, encoded.
+      rows: with held-out answers.
+      assignment: of the trial.
+    """
+    if rows is None:
+        return None
+    columns = data.encoder.columns
+    parts = [table[columns].copy() for table in tables]
+    for column in columns:
+        if len({part[column].dtype for part in parts}) > 1:  # 1, 1.0, True: one value
+            for part in parts:
+                part[column] = _as_numbers(part[column])
+    z = np.concatenate([table.z for table in data.tables.values()])
+    people = pd.concat(parts, ignore_index=True)
+    return Population(people, np.asarray(z, float), rows, assignment)
+
+
+def _as_numbers(values: pd.Series) -> pd.Series:
+    try:
+        return values.astype(float)
+    except (TypeError, ValueError):
+        return values.astype(object)
+
+
+def _told(call: Callable[[], _Result]) -> _Result:
+    """Hands on what a function of arrays says about its arguments."""
+    try:
+        return call()
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _is_usable(units: pi.HeldOutUnits, member: np.ndarray, least: int = 5) -> bool:
+    """Whether a group has people of the log and of both arms."""
+    parts = [~units.is_experimental]
+    parts += [units.is_experimental & (units.x == arm) for arm in (0, 1)]
+    return all(np.sum(member & part) >= least for part in parts)
+
+
+def _group_table(
+    groups: Sequence[Subgroup], found: pi.GroupAverages | None
+) -> pd.DataFrame:
+    columns = ("lower", "upper", "bound_lower", "bound_upper")
+    values = {
+        name: np.full(len(groups), np.nan) if found is None else getattr(found, name)
+        for name in columns
+    }
+    people = [int(group.member.sum()) for group in groups]
+    return pd.DataFrame(
+        {"people": people, **values},
+        index=pd.Index([group.name for group in groups], name="group"),
+    )

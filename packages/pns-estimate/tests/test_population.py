@@ -1,0 +1,203 @@
+"""Averages, subgroups and values of the tables' people, through the front door."""
+
+import numpy as np
+import pandas as pd
+import pns_bounds as pb
+import pns_estimate as pe
+import pns_infer as pi
+import pytest
+from small_tables import draw_table, fit
+
+
+def test_an_average_without_rows_is_that_of_both_tables(folded):
+    average = folded.average()
+    prepared = folded.population_.prepared()
+    want = pi.debiased_average(prepared.units)
+    assert average == want and isinstance(average, pi.DebiasedAverage)
+    assert 0 <= average.lower <= average.bound_lower
+    assert average.bound_upper <= average.upper <= 1
+    # Nobody is harmed in these tables, and 25% benefit: 0.4 of members, 0.1 of south.
+    assert average.lower < 0.2 + 0.1 / 3 < average.upper
+
+
+def test_a_source_a_mask_and_weights_choose_the_people(folded, tables):
+    people = pd.concat(tables, ignore_index=True)
+    young = (people["age"] < 40).to_numpy()
+    by_mask = folded.average(mask=young)
+    assert by_mask == folded.average(mask=lambda p: (p["age"] < 40).to_numpy())
+    assert by_mask == folded.average(weights=3.0 * young)
+    assert by_mask != folded.average()
+    trial = folded.average(source="experimental")
+    units = folded.population_.prepared("experimental").units
+    assert trial == pi.debiased_average(units, source="experimental")
+
+
+def test_an_average_over_rows_still_rests_on_the_draws(folded, people):
+    average = folded.average(people)
+    assert isinstance(average, pi.AverageInterval)
+    assert average == folded.predict(people).average()
+    with pytest.raises(pe.UserError, match="source is for averages without rows"):
+        folded.average(people, source="experimental")
+
+
+def test_the_comparison_puts_counting_beside_it(folded):
+    table = folded.compare_averages(estimand="harm")
+    assert list(table.index) == [
+        "trial alone",
+        "frequencies of both",
+        "both, by covariates",
+    ]
+    units = folded.population_.prepared().units
+    counted = pi.frequency_interval(units, estimand=pb.HARM)
+    assert table.loc["frequencies of both", "upper"] == counted.upper
+    best = folded.average(estimand="harm")
+    assert table.loc["both, by covariates", "lower"] == best.lower
+    difference = folded.population_.difference()
+    trial = units.is_experimental
+    want = [units.y[trial & (units.x == arm)].mean() for arm in (0, 1)]
+    np.testing.assert_allclose(difference.estimate, want[1] - want[0])
+
+
+def test_subgroups_are_levels_and_quartiles(folded, tables):
+    table = folded.subgroups()
+    assert table.loc["member = True", "people"] == sum(
+        t["member"].sum() for t in tables
+    )
+    ages = [name for name in table.index if name.startswith("age")]
+    assert len(ages) == 4 and table.loc[ages, "people"].sum() == 5000
+    assert table.loc["member = True", "lower"] > table.loc["member = False", "lower"]
+    alone = pi.debiased_average(
+        folded.population_.prepared().units,
+        member=pd.concat(tables)["region"].to_numpy() == "south",
+        frequency_share=0,
+    )
+    found = folded.subgroups(["region"]).loc["region = south"]
+    np.testing.assert_allclose(found["bound_lower"], alone.bound_lower)
+
+
+def test_a_subgroup_without_an_arm_has_no_numbers(tables):
+    observational, experimental = tables
+    treated = experimental["x"] == 1
+    odd = experimental.assign(site=np.where(treated & (np.arange(2000) < 60), "b", "a"))
+    log = observational.assign(site=np.where(np.arange(3000) % 2 == 0, "a", "b"))
+    with pytest.warns(pi.AssignmentWarning, match="covariates predict the arm"):
+        estimator = fit(log, odd, method="folded")
+    table = estimator.subgroups(["site"])
+    assert np.isnan(table.loc["site = b", "lower"])
+    assert np.isfinite(table.loc["site = a", "lower"])
+    with pytest.raises(pe.UserError, match="no unit of arm 0"):
+        estimator.average(mask=lambda p: (p["site"] == "b").to_numpy())
+
+
+def test_sorted_groups_are_a_table_with_two_tests(folded):
+    found = folded.sorted_groups(4)
+    assert list(found.table.index) == [1, 2, 3, 4]
+    units = folded.population_.prepared().units
+    want = pi.sorted_groups(units, folded.held_out_rows_.fold, num_groups=4)
+    np.testing.assert_array_equal(found.table["harm_upper"], want.harm.upper)
+    np.testing.assert_array_equal(found.table["effect"], want.effect)
+    assert found.p_value == want.p_value
+    assert found.effect_p_value == want.effect_p_value
+
+
+def test_values_and_curve_are_in_the_users_units(folded):
+    one = pe.Decision(cost=0.1)
+    ten = pe.Decision((10, 0, 0, -10), cost=1.0)
+    first, second = folded.value(one), folded.value(ten)
+    np.testing.assert_allclose(10 * first["lower"], second["lower"])
+    np.testing.assert_allclose(first["share_treated"], second["share_treated"])
+    assert list(first.index) == ["rule", "treat all", "treat none"]
+    curve = folded.value_curve(one)
+    np.testing.assert_allclose(
+        curve.loc[1.0, "bound_upper"], first.loc["treat all", "bound_upper"]
+    )
+    assert np.all(curve["lower"] <= curve["bound_lower"])
+
+
+def test_each_person_gets_a_recommendation(folded, people):
+    found = folded.decide(people, pe.Decision((2, -1, 0, -2), 0.1, budget=0.5))
+    gain = pi.net_benefit((2, -1, 0, -2), 0.1)
+    table = folded.intervals(people, estimand=gain)
+    np.testing.assert_array_equal(found["lower"], table["lower"])
+    sure = found["recommendation"] == "treat"
+    np.testing.assert_array_equal(sure, table["lower"] > 0)
+    assert found["treat"].sum() <= 20 and found.index.equals(people.index)
+
+
+def test_clusters_of_the_tables_enter_the_variance(tables):
+    """Three copies of each person, told to be one household, say no more than one."""
+    one = fit(*(t.head(600) for t in tables), method="folded").average()
+    copies = [
+        pd.concat([t.head(600).assign(home=prefix + np.arange(600))] * 3)
+        for t, prefix in zip(tables, (0, 10_000), strict=True)
+    ]
+    many = fit(*copies, method="folded", groups="home").average()
+    np.testing.assert_allclose(
+        many.standard_error_lower, one.standard_error_lower, rtol=0.1
+    )
+
+
+def test_a_stratified_assignment_is_a_column(tables):
+    rng = np.random.default_rng(0)
+    log, trial = draw_table(3000, False, 0), draw_table(2000, True, 1)
+    chance = np.where(trial["member"], 0.7, 0.3)
+    kept = rng.random(2000) < np.where(trial["x"] == 1, chance, 1 - chance)
+    stratified = trial.assign(chance=chance)[kept]
+    estimator = fit(log, stratified, method="folded", assignment="chance")
+    check = estimator.population_.assignment
+    assert check.balance.p_value > 0.001
+    np.testing.assert_array_equal(check.probability, stratified["chance"])
+    assert "chance" not in estimator.summary_.covariates
+    with pytest.warns(pi.AssignmentWarning):
+        fit(log, stratified.drop(columns="chance"), method="folded")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        (0.9, "the data contradict the assignment probability"),
+        (1.5, "strictly between 0 and 1"),
+        ("chance", "no column 'chance' of assignment"),
+        ("region", "are no numbers"),
+    ],
+)
+def test_bad_assignments_are_told_before_any_training(tables, assignment, message):
+    with pytest.raises(pe.UserError, match=message):
+        fit(*tables, method="folded", assignment=assignment)
+
+
+def test_what_needs_the_tables_people_says_so(linear, folded, people, tmp_path):
+    for estimator in (linear, None):
+        if estimator is None:
+            folded.save(tmp_path / "model")
+            estimator = pe.PnsEstimator.load(tmp_path / "model")
+        for ask in ("average", "subgroups", "sorted_groups", "value"):
+            with pytest.raises(pe.UserError, match="give rows to average over"):
+                getattr(estimator, ask)()
+        assert not estimator.has_population
+        estimator.average(people)
+
+
+def test_bad_questions_end_in_one_sentence(folded, people):
+    for call, message in (
+        (lambda: folded.average(source="trial"), "source must be 'both'"),
+        (lambda: folded.average(mask=np.ones(3, bool)), "mask must be 5000 booleans"),
+        (lambda: folded.average(weights=np.ones(3)), "weights must be 5000 numbers"),
+        (lambda: folded.average(mask=np.zeros(5000, bool)), "the subgroup is empty"),
+        (lambda: folded.average(alpha=2), "alpha must lie in"),
+        (lambda: folded.average(estimand="luck"), "estimand must be one of"),
+        (lambda: folded.subgroups(["height"]), "are no covariates of the fit"),
+        (lambda: folded.sorted_groups(1), "num_groups must be at least 2"),
+        (lambda: folded.value(pe.Decision((1, 2))), "gains must be four numbers"),
+        (lambda: folded.value(pe.Decision(budget=2)), "budget must be a share"),
+        (
+            lambda: folded.decide(people, pe.Decision((1,))),
+            "gains must be four numbers",
+        ),
+        (
+            lambda: folded.decide(people, pe.Decision(criterion="hope")),
+            "criterion must be one of",
+        ),
+    ):
+        with pytest.raises(pe.UserError, match=message):
+            call()
