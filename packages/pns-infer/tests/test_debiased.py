@@ -31,8 +31,8 @@ def test_with_saturated_cells_the_average_is_the_stratified_one(name, weighted):
     law = np.bincount(cell, units.weights) / units.weights.sum()
     bounds = pb.ESTIMANDS[name].bounds(cells, incompatible="allow")
     average = pi.debiased_average(units, estimand=pb.ESTIMANDS[name])
-    np.testing.assert_allclose(average.bound_lower, law @ bounds.lower, atol=1e-12)
-    np.testing.assert_allclose(average.bound_upper, law @ bounds.upper, atol=1e-12)
+    np.testing.assert_allclose(average.mean_lower, law @ bounds.lower, atol=1e-12)
+    np.testing.assert_allclose(average.mean_upper, law @ bounds.upper, atol=1e-12)
 
 
 def test_its_variance_is_the_sum_of_those_of_cells_and_of_the_target():
@@ -88,7 +88,7 @@ def test_with_true_atoms_the_interval_is_not_too_wide():
         cell, units = rough_units(rng, world, 600, 400)
         exact = pb.Atoms(truth.joint[cell], truth.mu[cell])
         average = pi.debiased_average(
-            units._replace(atoms=exact), 0.2, frequency_share=0
+            units._replace(atoms=exact), 0.2, with_frequencies=False
         )
         ends.append((average.lower <= lower, average.upper >= upper))
     # One end at 90%: Monte Carlo error 1.7%.
@@ -107,11 +107,11 @@ def test_where_the_laws_differ_reweighting_removes_the_bias():
     ratio = pi.target_ratio(chance, units.is_experimental, "both").ratio
     # The choice of terms by wrong atoms is the same, so its own bounds are the truth.
     chosen = _chosen_bounds(world, units, cell)
-    fair = pi.debiased_average(units._replace(ratio=ratio), frequency_share=0)
-    naive = pi.debiased_average(units, frequency_share=0)
+    fair = pi.debiased_average(units._replace(ratio=ratio), with_frequencies=False)
+    naive = pi.debiased_average(units, with_frequencies=False)
     error = fair.standard_error_lower
-    assert abs(fair.bound_lower - chosen[0]) < 4 * error
-    assert abs(naive.bound_lower - chosen[0]) > 8 * error
+    assert abs(fair.mean_lower - chosen[0]) < 4 * error
+    assert abs(naive.mean_lower - chosen[0]) > 8 * error
     assert fair.lower <= lower and fair.upper >= upper
 
 
@@ -140,20 +140,39 @@ def test_a_ratio_is_averaged_over_its_own_population(name):
     average = pi.debiased_average(units, estimand=estimand)
     want = below @ np.stack(bounds, axis=1) / below.sum()
     np.testing.assert_allclose(
-        (average.bound_lower, average.bound_upper), want, atol=1e-12
+        (average.mean_lower, average.mean_upper), want, atol=1e-12
     )
     assert average.lower < average.bound_lower and not average.is_empty
 
 
-def test_the_interval_is_never_wider_than_counting_up_to_its_share():
+@pytest.mark.parametrize("seed", [3, 5, 9, 11])
+def test_a_useless_choice_costs_little_beside_counting(seed):
+    """One term more: 0.3 standard errors, of at most 0.02, beside the critical value."""
     rng = np.random.default_rng(6)
-    for noise in (0.0, 0.5):
-        _, units = rough_units(rng, make_world(), 400, 300, noise)
-        average = pi.debiased_average(units, 0.05, frequency_share=0.2)
-        counted = pi.frequency_interval(units, 0.01)
-        assert average.lower >= counted.lower and average.upper <= counted.upper
-        assert average.bound_lower >= counted.bound_lower
-        assert average.bound_upper <= counted.bound_upper
+    _, units = rough_units(rng, make_world(seed), 4000, 3000)
+    useless = pb.Atoms(units.atoms.joint[:, ::-1, ::-1], units.atoms.mu[:, ::-1])
+    average = pi.debiased_average(units._replace(atoms=useless))
+    counted = pi.frequency_interval(units)
+    assert average.mean_lower < counted.bound_lower - 0.02
+    for sign, end in ((1, "lower"), (-1, "upper")):
+        for name in (end, f"bound_{end}"):
+            gain = sign * (getattr(average, name) - getattr(counted, name))
+            assert gain > -0.3 * 0.02, name
+
+
+def test_a_good_choice_has_nearly_the_normal_interval():
+    """With five terms kappa lies between 1.96 and 2.57."""
+    cell, units = rough_units(np.random.default_rng(9), make_world(3), 8000, 6000)
+    truth = make_world(3).atoms()
+    exact = units._replace(atoms=pb.Atoms(truth.joint[cell], truth.mu[cell]))
+    found = pi.debiased_average(exact)
+    assert found.mean_lower > pi.frequency_interval(exact).bound_lower + 0.05
+    kappa = (found.mean_lower - found.lower) / found.standard_error_lower
+    assert 1.955 < kappa < 2.57
+    alone = pi.debiased_average(exact, with_frequencies=False)
+    end = alone.mean_lower - 1.959964 * alone.standard_error_lower
+    np.testing.assert_allclose(alone.lower, end, atol=1e-5)
+    np.testing.assert_allclose(alone.bound_lower, alone.mean_lower, atol=1e-5)
 
 
 def test_clusters_of_copies_count_once():
@@ -167,9 +186,9 @@ def test_clusters_of_copies_count_once():
         cluster=np.tile(units.cluster, 2),
     )
     one, two = (
-        pi.debiased_average(each, frequency_share=0) for each in (units, copied)
+        pi.debiased_average(each, with_frequencies=False) for each in (units, copied)
     )
-    np.testing.assert_allclose(two.bound_lower, one.bound_lower)
+    np.testing.assert_allclose(two.mean_lower, one.mean_lower)
     np.testing.assert_allclose(
         two.standard_error_lower, one.standard_error_lower, rtol=0.03
     )
@@ -186,8 +205,6 @@ def test_what_cannot_be_averaged_is_told():
         pi.debiased_average(units, estimand=odd)
     with pytest.raises(ValueError, match="alpha must lie in"):
         pi.debiased_average(units, 1.5)
-    with pytest.raises(ValueError, match="frequency_share must lie in"):
-        pi.debiased_average(units, frequency_share=1)
     rare = units._replace(y=np.zeros(80, int))
     with pytest.raises(ValueError, match="denominator of the average"):
         pi.debiased_average(rare, estimand=pb.PN)

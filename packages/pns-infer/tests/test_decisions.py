@@ -32,9 +32,10 @@ def test_a_cost_is_paid_by_every_type():
 def test_treating_all_is_worth_the_average_benefit():
     _, units = rough_units(np.random.default_rng(0), make_world(), 600, 400)
     gain = pi.net_benefit((3, -1, -1, -2), 0.2)
-    average = pi.debiased_average(units, estimand=gain, frequency_share=0)
+    average = pi.debiased_average(units, estimand=gain, with_frequencies=False)
     value = pi.policy_value(units, gain, np.ones(1000))
-    np.testing.assert_allclose(value[:2], average[:2])
+    np.testing.assert_allclose(value[:2], average[:2], atol=1e-4)
+    np.testing.assert_allclose(value.bound_lower, average.mean_lower)
     assert value.share_treated == 1
     nobody = pi.policy_value(units, gain, np.zeros(1000))
     assert nobody == (0, 0, 0, 0, 0)

@@ -3,11 +3,10 @@
 For each unit a held-out model says which term binds. The mean of the chosen terms never
 exceeds the mean of the greatest, so it is a valid lower bound of the average, whatever was
 chosen; likewise above. It is linear in the atoms, so `linear_means` estimates it without
-the model's bias, and a normal interval needs no critical value for the choice. Semenova
+the model's bias, and the choice needs no critical value. Semenova
 (2023, arXiv:2004.03751) studies such debiased means of set-identified functionals.
 """
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -16,26 +15,28 @@ from jaxtyping import Float
 
 from pns_infer._frequencies import (
     check_average,
+    corrected_extreme,
+    counted_means,
     divide_safely,
-    frequency_interval,
     term_rows,
 )
 from pns_infer._held_out import HeldOutUnits
-from pns_infer._linear_means import LinearMeans, Source, linear_means
+from pns_infer._linear_means import LinearMeans, Source, linear_means, stack_means
 
 
 class DebiasedAverage(NamedTuple):
     """An interval for the average of an estimand over units of the tables.
 
     Attributes:
-      lower: lower end, after the intersection with the frequencies' interval.
+      lower: lower end.
       upper: upper end.
-      bound_lower: estimated mean of the chosen lower terms, or the bound of frequencies
-        if that is greater, as with a poor model it is.
-      bound_upper: likewise above.
+      bound_lower: half-median-unbiased estimate of the lower bound.
+      bound_upper: half-median-unbiased estimate of the upper bound.
       is_empty: whether lower > upper.
-      standard_error_lower: of the mean of the chosen lower terms.
-      standard_error_upper: of the mean of the chosen upper terms.
+      mean_lower: estimated mean of the chosen lower terms.
+      mean_upper: estimated mean of the chosen upper terms.
+      standard_error_lower: of mean_lower.
+      standard_error_upper: of mean_upper.
     """
 
     lower: float
@@ -43,6 +44,8 @@ class DebiasedAverage(NamedTuple):
     bound_lower: float
     bound_upper: float
     is_empty: bool
+    mean_lower: float
+    mean_upper: float
     standard_error_lower: float
     standard_error_upper: float
 
@@ -54,14 +57,16 @@ def debiased_average(
     estimand: pb.Estimand = pb.PNS,
     member: Float[np.ndarray, " n"] | None = None,
     source: Source = "both",
-    frequency_share: float = 0.1,
+    with_frequencies: bool = True,
 ) -> DebiasedAverage:
     """Computes an interval for the average over a target population.
 
     It contains the identified set of the average with probability at least 1 - alpha,
-    asymptotically: each end misses with at most alpha / 2. The interval from frequencies
-    without covariates, at `frequency_share * alpha`, is intersected with it, so up to
-    that share the result is never wider than counting.
+    asymptotically: each end misses with at most alpha / 2. The mean of the chosen terms
+    is one bound of the average, and every term of the plain frequencies is another; the
+    best of them is taken, with a critical value for their number after adaptive
+    selection. So a poor choice of terms costs no more, beside counting, than one term
+    more in the critical value.
 
     For a ratio such as PN the average is that of the ratio's own population: the mean
     numerator over the mean denominator.
@@ -72,39 +77,29 @@ def debiased_average(
       estimand: with terms that are linear, or ratios of linear forms.
       member: weight of each row in a subgroup; see `linear_means`.
       source: whose covariates the target population has.
-      frequency_share: share of alpha spent on the frequencies' interval; 0 leaves it out.
+      with_frequencies: if False, the mean of the chosen terms stands alone.
     """
     check_average(estimand, alpha)
-    if not 0 <= frequency_share < 1:
-        raise ValueError(f"frequency_share must lie in [0, 1), got {frequency_share}.")
     means = bound_means(units, estimand, member, source)
-    error = means.standard_error
-    z = NormalDist().inv_cdf(1 - (1 - frequency_share) * alpha / 2)
-    ends = means.estimate + z * error * np.array([-1, 1])
-    limits = estimand.floor, estimand.ceiling
-    lower, upper = max(ends[0], limits[0]), min(ends[1], limits[1])
-    bounds = np.clip(means.estimate, *limits)
-    if frequency_share:
-        counted = frequency_interval(
-            units,
-            frequency_share * alpha,
-            estimand=estimand,
-            member=member,
-            source=source,
-        )
-        lower, upper = max(lower, counted.lower), min(upper, counted.upper)
-        bounds = (
-            max(bounds[0], counted.bound_lower),
-            min(bounds[1], counted.bound_upper),
-        )
+    ends = []
+    for place, (side, sign) in enumerate((("lower", -1), ("upper", 1))):
+        candidates = [means.combine(np.eye(2)[place : place + 1])]
+        if with_frequencies:
+            candidates += counted_means(units, estimand, side, member, source)
+        limit = estimand.floor if side == "lower" else estimand.ceiling
+        pair = corrected_extreme(stack_means(candidates), sign, limit, alpha)
+        ends.append(pair)
+    (lower, bound_lower), (upper, bound_upper) = ends
     return DebiasedAverage(
-        lower=float(lower),
-        upper=float(upper),
-        bound_lower=float(bounds[0]),
-        bound_upper=float(bounds[1]),
-        is_empty=bool(lower > upper),
-        standard_error_lower=float(error[0]),
-        standard_error_upper=float(error[1]),
+        lower=lower,
+        upper=upper,
+        bound_lower=bound_lower,
+        bound_upper=bound_upper,
+        is_empty=lower > upper,
+        mean_lower=float(means.estimate[0]),
+        mean_upper=float(means.estimate[1]),
+        standard_error_lower=float(means.standard_error[0]),
+        standard_error_upper=float(means.standard_error[1]),
     )
 
 

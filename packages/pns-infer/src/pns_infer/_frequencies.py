@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float
+from scipy import special
 
 from pns_infer._average import AverageInterval
 from pns_infer._critical import Side, corrected_minimum, select_terms, sorted_maxima
@@ -54,26 +55,37 @@ def frequency_interval(
       Numbers; the bounds are half-median-unbiased.
     """
     check_average(estimand, alpha)
+    ends = []
+    for side, sign in (("lower", -1), ("upper", 1)):
+        limit = estimand.floor if side == "lower" else estimand.ceiling
+        parts = counted_means(units, estimand, side, member, source, trial_alone)
+        pair = (limit, limit)
+        if parts:
+            pair = corrected_extreme(parts[0], sign, limit, alpha)
+        ends.append(pair)
+    (lower, bound_lower), (upper, bound_upper) = ends
+    return AverageInterval(lower, upper, bound_lower, bound_upper, lower > upper)
+
+
+def counted_means(
+    units: HeldOutUnits,
+    estimand: pb.Estimand,
+    side: str,
+    member: Float[np.ndarray, " n"] | None,
+    source: Source,
+    trial_alone: bool = False,
+) -> list[LinearMeans]:
+    """Estimates every term of a side by frequencies; an empty list if it has none."""
     if units.ratio is None:
         nothing = pb.Atoms(*(np.zeros_like(part) for part in units.atoms))
         units = units._replace(atoms=nothing)
-    limits = (-estimand.floor, estimand.ceiling)
-    ends = []
-    for side, limit in zip(("lower", "upper"), limits, strict=True):
-        sign = -1 if side == "lower" else 1
-        matrix, offset = term_rows(estimand, side, with_limit=False)
-        if trial_alone:
-            known = ~matrix[:, 2:].any(axis=1)
-            known &= estimand.denominator is None
-            matrix, offset = matrix[known], offset[known]
-        if not len(matrix):
-            ends.append((sign * limit, sign * limit))
-            continue
-        means = _fixed_means(units, estimand, matrix, offset, member, source)
-        pair = _corrected(means.combine(sign * np.eye(len(matrix))), limit, alpha)
-        ends.append(tuple(sign * value for value in pair))
-    (lower, bound_lower), (upper, bound_upper) = ends
-    return AverageInterval(lower, upper, bound_lower, bound_upper, lower > upper)
+    matrix, offset = term_rows(estimand, side, with_limit=False)
+    if trial_alone:
+        known = ~matrix[:, 2:].any(axis=1) & (estimand.denominator is None)
+        matrix, offset = matrix[known], offset[known]
+    if not len(matrix):
+        return []
+    return [_fixed_means(units, estimand, matrix, offset, member, source)]
 
 
 def trial_difference(
@@ -162,15 +174,24 @@ def divide_safely(means: LinearMeans) -> LinearMeans:
     return means.divide(-1).combine(np.eye(len(means.estimate))[:-1])
 
 
-def _corrected(means: LinearMeans, limit: float, alpha: float) -> tuple[float, float]:
-    """Returns the corrected and the half-median-unbiased minimum of terms and limit."""
-    error = means.standard_error
-    side = Side(means.estimate, error, tails=normal_tails(means))
+def corrected_extreme(
+    means: LinearMeans, sign: int, limit: float, alpha: float
+) -> tuple[float, float]:
+    """Returns the corrected and the half-median-unbiased extreme of means and a limit.
+
+    Args:
+      means: estimates of several bounds.
+      sign: -1 for the greatest of lower bounds, 1 for the least of upper ones.
+      limit: a bound that needs no data.
+      alpha: the end misses with alpha / 2.
+    """
+    negated = means.combine(sign * np.eye(len(means.estimate)))
+    side = Side(negated.estimate, negated.standard_error, tails=normal_tails(negated))
     size = max(float(means.sizes[np.isfinite(means.sizes)].sum()), 3.0)
-    active = select_terms(side, sorted_maxima(side), size, limit)
+    active = select_terms(side, sorted_maxima(side), size, sign * limit)
     maxima = sorted_maxima(side, active)
     ends = (corrected_minimum(side, maxima, p)[0] for p in (1 - alpha / 2, 0.5))
-    end, middle = (min(float(value), limit) for value in ends)
+    end, middle = (sign * min(float(value), sign * limit) for value in ends)
     return end, middle
 
 
@@ -190,4 +211,7 @@ def normal_tails(
 
 @functools.lru_cache(maxsize=4)
 def _normals(count: int, num_draws: int) -> Float[np.ndarray, "count num_draws"]:
-    return np.random.default_rng(0).standard_normal((count, num_draws))
+    """Draws normals whose quantiles are exact in each row (a Latin hypercube)."""
+    rng = np.random.default_rng(0)
+    place = np.stack([rng.permutation(num_draws) for _ in range(count)])
+    return special.ndtri((place + 0.5) / num_draws)
