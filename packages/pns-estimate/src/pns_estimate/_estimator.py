@@ -297,8 +297,8 @@ class PnsEstimator:
         """Computes an interval for the mean over people.
 
         Without rows it is over the people of the tables, and debiased: no draws, no
-        bias of the networks, and never wider than plain frequencies (up to a tenth of
-        alpha). With rows it is over other people, rests on the draws, and is wider.
+        bias of the networks, and what plain frequencies say is used, too. With rows it is
+        over other people, rests on the draws, and is wider.
 
         Args:
           rows: people with the covariates of training; those of the tables if None.
