@@ -171,7 +171,7 @@ def test_a_good_choice_has_nearly_the_normal_interval():
     assert 1.955 < kappa < 2.57
     alone = pi.debiased_average(exact, with_frequencies=False)
     end = alone.mean_lower - 1.959964 * alone.standard_error_lower
-    np.testing.assert_allclose(alone.lower, end, atol=1e-5)
+    np.testing.assert_allclose(alone.lower, end, atol=2e-4)  # less, by skewness
     np.testing.assert_allclose(alone.bound_lower, alone.mean_lower, atol=1e-5)
 
 

@@ -5,6 +5,7 @@ import pns_bounds as pb
 import pytest
 from held_out_examples import make_world, rough_units
 from pns_infer._linear_means import linear_means, stack_means
+from scipy import stats
 
 
 def loop(units, matrix, offset, member, source):
@@ -104,6 +105,35 @@ def test_combinations_and_quotients_are_those_of_the_numbers():
     np.testing.assert_allclose(ratio.influence[0], slope, atol=1e-7)
     both = stack_means([means, ratio])
     np.testing.assert_allclose(both.estimate[3:], ratio.estimate)
+
+
+def test_an_upper_end_above_a_rare_frequency_covers():
+    """Exact, by the binomial law: 20 events are expected among 1,000 treated units."""
+    size, chance = 1000, 0.02
+    counts = np.arange(60)
+    law = stats.binom.pmf(counts, size, chance)
+    _, units = rough_units(np.random.default_rng(4), make_world(), 1, 2 * size)
+    units = units._replace(x=np.arange(2 * size + 1) % 2, y=np.zeros(2 * size + 1, int))
+    units = units._replace(atoms=pb.Atoms(units.atoms.joint * 0, units.atoms.mu * 0))
+    arm = np.flatnonzero(units.is_experimental & (units.x == 1))
+    matrix = np.broadcast_to([1.0, 0, 0, 0, 0, 0], (2 * size + 1, 1, 6))
+    plain, corrected = [], []
+    for count in counts:
+        y = units.y.copy()
+        y[arm[:count]] = 1
+        means = linear_means(units._replace(y=y), matrix, np.zeros((2 * size + 1, 1)))
+        end = means.estimate[0] + 1.96 * means.standard_error[0]
+        plain.append(end >= chance)
+        corrected.append(end + means.skew_margin(1, 1.96)[0] >= chance)
+    assert law @ plain < 0.965 and 0.97 < law @ corrected < 0.99
+    y = units.y[arm] + (np.arange(len(arm)) < 20)
+    skewness = stats.skew(y) / np.sqrt(len(arm))
+    y = units.y.copy()
+    y[arm[:20]] = 1
+    means = linear_means(units._replace(y=y), matrix, np.zeros((2 * size + 1, 1)))
+    margin = skewness * (2 * 1.96**2 + 1) / 6 * means.standard_error[0]
+    np.testing.assert_allclose(means.skew_margin(1, 1.96)[0], margin, rtol=1e-6)
+    assert means.skew_margin(-1, 1.96)[0] == 0
 
 
 def test_subgroups_without_a_part_are_told():

@@ -27,3 +27,12 @@ def test_parts_have_equal_weight_and_add_up_within_each_fold():
         inside = fold == each
         mass = parts[:, inside] @ weights[inside]
         np.testing.assert_allclose(mass, weights[inside].sum() / 5)
+
+
+def test_rows_of_weight_zero_are_ranked_among_the_others():
+    score = np.array([1.0, 2, 3, 4, 0, 2.5, 3, 9])
+    weights = np.array([1.0, 1, 1, 1, 0, 0, 0, 0])
+    limits = rank_limits(score, weights)
+    parts = np.stack([share_between(limits, i / 4, (i + 1) / 4) for i in range(4)])
+    np.testing.assert_array_equal(parts.argmax(axis=0), [0, 1, 2, 3, 0, 2, 2, 3])
+    np.testing.assert_allclose(parts.sum(axis=0), 1)

@@ -12,7 +12,12 @@ from pns_infer._debiased import bound_means
 from pns_infer._group_averages import predicted_bounds, simultaneous_value
 from pns_infer._held_out import HeldOutUnits
 from pns_infer._inputs import check_alpha, check_option
-from pns_infer._linear_means import LinearMeans, Source, stack_means
+from pns_infer._linear_means import (
+    LinearMeans,
+    Source,
+    stack_means,
+    target_weights,
+)
 from pns_infer._ranking import rank_limits, share_between
 
 Criterion = Literal["maximin", "minimax_regret"]
@@ -138,6 +143,7 @@ def held_out_rule(
     criterion: Criterion = "maximin",
     budget: float | None = None,
     fold: Int[np.ndarray, " n"] | None = None,
+    source: Source = "both",
 ) -> Float[np.ndarray, " n"]:
     """Treats by each row's held-out bounds: the rule whose value can be estimated.
 
@@ -147,6 +153,7 @@ def held_out_rule(
       criterion: as for `recommend`.
       budget: as for `recommend`.
       fold: people are ranked within folds.
+      source: whose people the budget is a share of.
 
     Returns:
       The share of each row that is treated: 0 or 1, but between them for rows that tie
@@ -157,7 +164,7 @@ def held_out_rule(
     treat = choice.treat.astype(float)
     check_budget(budget)
     if budget is not None:
-        limits = rank_limits(choice.score, units.weights, fold)
+        limits = rank_limits(choice.score, target_weights(units, source), fold)
         treat *= share_between(limits, 1 - budget, 1.0)
     return treat
 
@@ -186,12 +193,7 @@ def policy_value(
         )
     means = bound_means(units, estimand, None, source, rule)
     value = _curve([means], alpha / 2, simultaneous=False)
-    inside = {
-        "both": np.ones(units.sample_size, bool),
-        "observational": ~units.is_experimental,
-        "experimental": units.is_experimental,
-    }[source]
-    share = float(np.average(rule[inside], weights=units.weights[inside]))
+    share = float(np.average(rule, weights=target_weights(units, source)))
     return PolicyValue(*(float(end[0]) for end in value), share_treated=share)
 
 
@@ -225,7 +227,7 @@ def value_curve(
         raise ValueError("shares must be numbers in [0, 1].")
     lower, upper = predicted_bounds(units, estimand)
     score = recommend(lower, upper, criterion).score
-    limits = rank_limits(score, units.weights, fold)
+    limits = rank_limits(score, target_weights(units, source), fold)
     means = [
         bound_means(
             *(units, estimand, None, source, share_between(limits, 1 - share, 1.0))
@@ -248,5 +250,6 @@ def _curve(
         if simultaneous
         else NormalDist().inv_cdf(1 - alpha)
     )
-    ends = means.estimate - kappa * signs * means.standard_error
+    margin = kappa * means.standard_error + means.skew_margin(-signs, kappa)
+    ends = means.estimate - signs * margin
     return ends[::2], ends[1::2], means.estimate[::2], means.estimate[1::2]

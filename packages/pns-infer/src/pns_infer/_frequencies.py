@@ -187,10 +187,17 @@ def corrected_extreme(
     """
     negated = means.combine(sign * np.eye(len(means.estimate)))
     side = Side(negated.estimate, negated.standard_error, tails=normal_tails(negated))
-    size = max(float(means.sizes[np.isfinite(means.sizes)].sum()), 3.0)
+    size = max(means.sample_size, 3.0)
     active = select_terms(side, sorted_maxima(side), size, sign * limit)
     maxima = sorted_maxima(side, active)
-    ends = (corrected_minimum(side, maxima, p)[0] for p in (1 - alpha / 2, 0.5))
+    margin = negated.skew_margin(1, NormalDist().inv_cdf(1 - alpha / 2))
+    ends = (
+        corrected_minimum(side._replace(center=center), maxima, probability)[0]
+        for center, probability in (
+            (side.center + margin, 1 - alpha / 2),
+            (side.center, 0.5),
+        )
+    )
     end, middle = (sign * min(float(value), sign * limit) for value in ends)
     return end, middle
 

@@ -11,7 +11,13 @@ from pns_infer._critical import order_statistic
 from pns_infer._debiased import bound_means
 from pns_infer._frequencies import check_average, normal_tails
 from pns_infer._held_out import HeldOutUnits
-from pns_infer._linear_means import LinearMeans, Source, linear_means, stack_means
+from pns_infer._linear_means import (
+    LinearMeans,
+    Source,
+    linear_means,
+    stack_means,
+    target_weights,
+)
 from pns_infer._ranking import rank_limits, share_between
 
 
@@ -25,7 +31,7 @@ class GroupAverages(NamedTuple):
       bound_upper: estimated bounds.
       standard_error_lower: of bound_lower.
       standard_error_upper: of bound_upper.
-      kappa: standard errors between bound and end.
+      kappa: standard errors between bound and end, beside what skewness adds.
     """
 
     lower: Float[np.ndarray, " num_groups"]
@@ -112,14 +118,14 @@ def sorted_groups(
       units: rows of both sources.
       fold: people are sorted within folds.
       alpha: the probability that any interval of a group misses.
-      num_groups: of equal weight.
+      num_groups: of equal weight in the target population.
       source: whose covariates the target population has.
     """
     check_average(pb.PNS, alpha)
     if num_groups < 2:
         raise ValueError(f"num_groups must be at least 2, got {num_groups}.")
     score = np.add(*predicted_bounds(units, pb.PNS))
-    limits = rank_limits(score, units.weights, fold)
+    limits = rank_limits(score, target_weights(units, source), fold)
     edges = np.linspace(0, 1, num_groups + 1)
     member = np.stack(
         [share_between(limits, *edges[i : i + 2]) for i in range(num_groups)]
@@ -179,7 +185,8 @@ def _simultaneous(
     signs = np.tile([1.0, -1.0], len(limits))
     kappa = simultaneous_value(means, signs, alpha)
     error = means.standard_error
-    ends = means.estimate - kappa * signs * error
+    margin = kappa * error + means.skew_margin(-signs, kappa)
+    ends = means.estimate - signs * margin
     floor, ceiling = np.array(limits).T
     return GroupAverages(
         lower=np.maximum(ends[::2], floor),

@@ -27,14 +27,14 @@ class LinearMeans(NamedTuple):
     Attributes:
       estimate: of each mean.
       influence: what each cluster adds to the error of each estimate.
-      slope: mean coefficients over eta; for the variance that few units cannot show.
-      sizes: effective number of units behind each entry of eta.
+      caution: what two further units would add to it, by entry of eta; see `covariance`.
+      sample_size: effective number of units behind the estimates.
     """
 
     estimate: Float[np.ndarray, " k"]
     influence: Float[np.ndarray, "num_clusters k"]
-    slope: Float[np.ndarray, "k 6"]
-    sizes: Float[np.ndarray, "6"]
+    caution: Float[np.ndarray, "k 6"]
+    sample_size: float
 
     @property
     def covariance(self) -> Float[np.ndarray, "k k"]:
@@ -45,12 +45,32 @@ class LinearMeans(NamedTuple):
         """
         count = len(self.influence)
         robust = self.influence.T @ self.influence * (count / max(count - 1, 1))
-        return robust + self.slope * (_PSEUDO / self.sizes**2) @ self.slope.T
+        return robust + self.caution @ self.caution.T
 
     @property
     def standard_error(self) -> Float[np.ndarray, " k"]:
         """Standard error of each estimate."""
         return np.sqrt(np.maximum(np.diagonal(self.covariance), 0))
+
+    def skew_margin(
+        self, sign: float | Float[np.ndarray, " k"], z: float
+    ) -> Float[np.ndarray, " k"]:
+        """Returns what an end at z standard errors lacks if the estimate is skewed.
+
+        A studentized mean of skewed values is skewed the other way: an upper end above a
+        rare frequency misses too often. To second order (Hall 1992, section 2.6) an end
+        wants skewness * (2 z^2 + 1) / 6 standard errors more; ends that want less are
+        left as they are.
+
+        Args:
+          sign: 1 for upper ends, -1 for lower ones.
+          z: standard errors between estimate and end.
+        """
+        power = np.sum(self.influence**2, axis=0)
+        safe = np.where(power > 0, power, 1)
+        skewness = np.sum(self.influence**3, axis=0) / safe**1.5
+        factor = np.maximum(sign * skewness, 0) * (2 * z**2 + 1) / 6
+        return factor * self.standard_error
 
     def combine(self, matrix: Float[np.ndarray, "m k"]) -> "LinearMeans":
         """Returns linear combinations of the means."""
@@ -58,8 +78,8 @@ class LinearMeans(NamedTuple):
         return LinearMeans(
             matrix @ self.estimate,
             self.influence @ matrix.T,
-            matrix @ self.slope,
-            self.sizes,
+            matrix @ self.caution,
+            self.sample_size,
         )
 
     def divide(self, denominator: int) -> "LinearMeans":
@@ -72,12 +92,12 @@ class LinearMeans(NamedTuple):
 
 
 def stack_means(parts: list[LinearMeans]) -> LinearMeans:
-    """Puts means of the same units side by side; of their sizes the least count."""
+    """Puts means of the same units side by side."""
     return LinearMeans(
         np.concatenate([part.estimate for part in parts]),
         np.concatenate([part.influence for part in parts], axis=1),
-        np.concatenate([part.slope for part in parts]),
-        np.min([part.sizes for part in parts], axis=0),
+        np.concatenate([part.caution for part in parts]),
+        max(part.sample_size for part in parts),
     )
 
 
@@ -99,9 +119,11 @@ def linear_means(
       source: whose covariates the target has; 'both': of all rows together.
     """
     check_option("source", source, ("both", "observational", "experimental"))
-    weights = units.weights * checked_member(units, member)
+    member = checked_member(units, member)
+    weights = units.weights * member
     eta = pb.pack_atoms(units.atoms)
-    parts = [_target_share(units, weights, source)]
+    kind = "unit" if source == "both" else f"{source} unit"
+    parts = [_share(member * target_weights(units, source), kind)]
     values = [offset + np.einsum("nkc,nc->nk", matrix, eta)]
     sizes = np.full(6, np.inf)
     ratio = weights if units.ratio is None else weights * units.ratio
@@ -123,8 +145,9 @@ def linear_means(
     rows = np.zeros_like(values[0])
     for share, value, mean in zip(parts, values, means, strict=True):
         rows += share[:, None] * (value - mean)
-    slope = np.einsum("n,nkc->kc", parts[0], matrix)
-    return LinearMeans(np.sum(means, axis=0), _by_cluster(units, rows), slope, sizes)
+    caution = np.sqrt(_PSEUDO) * np.einsum("n,nkc->kc", parts[0], matrix) / sizes
+    size = sum(1 / float(np.sum(share**2)) for share in parts[1:] or parts)
+    return LinearMeans(np.sum(means, axis=0), _by_cluster(units, rows), caution, size)
 
 
 def checked_member(
@@ -146,15 +169,14 @@ def checked_member(
     return member
 
 
-def _target_share(
-    units: HeldOutUnits, weights: Float[np.ndarray, " n"], source: Source
-) -> Float[np.ndarray, " n"]:
+def target_weights(units: HeldOutUnits, source: Source) -> Float[np.ndarray, " n"]:
+    """Returns the weights of rows in the target population, 0 for other sources."""
     inside = {
         "both": np.ones(units.sample_size, bool),
         "observational": ~units.is_experimental,
         "experimental": units.is_experimental,
     }[source]
-    return _share(weights * inside, "unit" if source == "both" else f"{source} unit")
+    return units.weights * inside
 
 
 def _share(weights: Float[np.ndarray, " n"], what: str) -> Float[np.ndarray, " n"]:

@@ -13,7 +13,7 @@ def rank_limits(
 
     Args:
       score: to sort by.
-      weights: of the rows.
+      weights: of the rows; rows of weight 0 are ranked among the others.
       fold: ranks are within a fold, as models of different folds score differently; one
         fold if None.
     """
@@ -41,5 +41,9 @@ def share_between(
     """
     below, upto = limits
     overlap = np.minimum(upto, high) - np.maximum(below, low)
-    share = np.clip(overlap / (upto - below), 0, 1)
-    return np.where(share < 1e-12, 0.0, share)
+    mass = upto - below
+    share = np.clip(overlap / np.where(mass > 0, mass, 1), 0, 1)
+    share = np.where(share < 1e-12, 0.0, share)
+    # A rank that only rows of weight 0 have is a point.
+    is_inside = (below >= low) & ((below < high) | ((high >= 1) & (below >= 1)))
+    return np.where(mass > 0, share, is_inside)
