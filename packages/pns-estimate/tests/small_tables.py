@@ -110,6 +110,7 @@ class FoldedMethod(LinearMethod):
             held_out_atoms=fit.sampler.atoms(np.asarray(counts.z)),
             held_out_row=np.arange(len(counts.z)),
             fold=labels % 3,
+            is_calibrated=True,
         )
 
 

@@ -189,6 +189,39 @@ def test_weights_and_groups_reach_the_fit(folder, in_process):
     assert "counted as people" in (folder / "weighted" / "report.html").read_text()
 
 
+def test_averages_groups_and_decisions_are_files(folder, in_process):
+    done = in_process(
+        *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=200"),
+        *("--gains=1,0,0,-1", "--cost=0.1", "--budget=0.5", "--assignment=0.5"),
+        "--out=decided",
+    )
+    assert done.returncode == 0, done.stderr
+    out = folder / "decided"
+    averages = pd.read_csv(out / "averages.csv", index_col="pns")
+    assert f"{averages.loc['both, by covariates', 'upper']:.3f}" in done.stdout
+    groups = pd.read_csv(out / "sorted_groups.csv", index_col="group")
+    assert len(groups) == 5 and (groups["harm_lower"] >= 0).all()
+    assert "region = south" in set(pd.read_csv(out / "subgroups.csv")["group"])
+    values = pd.read_csv(out / "values.csv", index_col="policy")
+    assert values.loc["rule", "share_treated"] <= 0.5 + 1e-9
+    decisions = pd.read_csv(out / "decisions.csv", index_col="row")
+    assert len(decisions) == 40 and decisions["treat"].sum() <= 20
+    page = (out / "report.html").read_text()
+    assert "<h2>In short</h2>" in page and "<h2>Whom to treat</h2>" in page
+
+
+def test_a_trial_that_looks_stratified_is_warned_of_in_one_line(folder, in_process):
+    trial = draw_table(3000, True, 8)
+    odd = (trial["x"] == 1) | ~trial["member"] | (trial.index % 2 == 0)
+    trial[odd].to_csv(folder / "odd.csv", index=False)
+    done = in_process(
+        *(FIT[0], "--experimental=odd.csv", *FIT[2:], "--predict=people.csv"),
+        *("--method=folded", "--num_draws=200", "--out=warned"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning: covariates predict the arm of the experiment" in done.stderr
+
+
 def test_help_is_readable(folder):
     done = command("--help", cwd=folder)
     assert "--load run/model" in done.stdout

@@ -201,7 +201,9 @@ class Population:
 
         def compute() -> dict[str, pi.PolicyValue]:
             gain = pi.net_benefit(gains, cost)
-            rule = pi.held_out_rule(units, gain, criterion, budget, self.rows.fold)
+            rule = pi.held_out_rule(
+                units, gain, criterion, budget, self.rows.fold, source
+            )
             rules = {
                 "rule": rule,
                 "treat all": np.ones_like(rule),

@@ -1,7 +1,10 @@
 """The report's sections about the people of the tables: averages without draws."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pandas as pd
+import pns_infer as pi
 
 from pns_estimate._html import (
     BLUE,
@@ -31,7 +34,8 @@ def in_short(
     benefit = population.average(alpha=alpha)
     harm = population.average(alpha=alpha, estimand="harm")
     best = people.table.iloc[-1]
-    low, high = (best.effect + z * best.effect_error for z in (-1.96, 1.96))
+    error = NormalDist().inv_cdf(1 - alpha / 2) * best.effect_error
+    low, high = best.effect - error, best.effect + error
     lines = [
         (
             f"<b>Who benefits.</b> At least {_percent(benefit.lower)} and at most "
@@ -47,13 +51,13 @@ def in_short(
             "<b>The best fifth.</b> Of the fifth with the greatest predicted benefit, "
             f"{percent_range(best.benefit_lower, best.benefit_upper)} benefit. Treating "
             "them all, rather than none, would change their rate of the outcome by "
-            f"{100 * best.effect:+.1f} points (95%: {100 * low:+.1f} to {100 * high:+.1f})."
+            f"{100 * best.effect:+.1f} points ({_confidence(alpha)}: {100 * low:+.1f} to {100 * high:+.1f})."
         ),
     ]
     items = "".join(f"<li>{line}</li>" for line in lines)
     return (
         f"<h2>In short</h2>\n<div class='answer'><ul>{items}</ul></div>\n<p class='note'>"
-        f"With {_percent(1 - alpha)} confidence each, over the people of both tables. "
+        f"With {_confidence(alpha)} confidence each, over the people of both tables. "
         "Predictions are by networks that did not see the person.</p>"
     )
 
@@ -73,12 +77,12 @@ def averages(population: Population, alpha: float) -> str:
             ]
             for step, row in zip(found.index, found.itertuples(), strict=True)
         ]
-    head = ["average over the people of both tables", f"{_percent(1 - alpha)} interval"]
+    head = ["average over the people of both tables", f"{_confidence(alpha)} interval"]
     head += ["estimated bounds", "width (points)"]
     return (
         "<h2>On average</h2>\n<p>In the trial, treatment changed the rate of the outcome "
         f"by {100 * difference.estimate:+.1f} points "
-        f"({_percent(1 - alpha)}: {100 * difference.lower:+.1f} to "
+        f"({_confidence(alpha)}: {100 * difference.lower:+.1f} to "
         f"{100 * difference.upper:+.1f}). How many benefit and how many are harmed, the "
         "trial alone leaves open; people who chose for themselves, and covariates, "
         f"narrow it:</p>\n{table(head, rows)}\n{_notes(population)}"
@@ -103,6 +107,11 @@ def _notes(population: Population) -> str:
             f"{found.ratio.effective_experimental:,.0f} rows. Frequencies are adjusted "
             "by covariates, too."
         )
+        if _is_thin(population, found.ratio):
+            notes.append(
+                "<b>Hardly anybody of one table is like the people of the other</b>: "
+                "averages over both rest on very few; average over one table instead."
+            )
     if found.calibration.p_value < _FLAGGED:
         gaps = ", ".join(f"{100 * gap:+.1f}" for gap in found.calibration.gap)
         notes.append(
@@ -118,6 +127,12 @@ def _notes(population: Population) -> str:
             f"(p = {balance.p_value:.2g}): was it stratified?"
         )
     return f"<p class='note'>{' '.join(notes)}</p>"
+
+
+def _is_thin(population: Population, ratio: pi.RatioSummary) -> bool:
+    """Whether reweighting leaves a table less than a tenth of its rows."""
+    sizes = np.bincount(population.rows.source, minlength=2)
+    return bool(np.any(np.array(ratio[1:]) < 0.1 * sizes))
 
 
 def sorted_people(people: SortedPeople, alpha: float) -> str:
@@ -152,7 +167,7 @@ def sorted_people(people: SortedPeople, alpha: float) -> str:
         + _draw_groups(people)
         + table([*head, "effect in the trial (points)"], rows)
         + "<p class='note'>Intervals of benefit and harm hold for all groups at once "
-        f"with {_percent(1 - alpha)} confidence; of an effect ± 1.96 standard errors are "
+        f"with {_confidence(alpha)} confidence; of an effect ± 1.96 standard errors are "
         "shown.</p>"
     )
 
@@ -190,7 +205,7 @@ def subgroups(population: Population, alpha: float) -> str:
             shown.index[::-1], shown.iloc[::-1].itertuples(), strict=True
         )
     ]
-    note = f"Of each column all intervals hold at once with {_percent(1 - alpha)} confidence."
+    note = f"Of each column all intervals hold at once with {_confidence(alpha)} confidence."
     if len(shown) < len(known):
         note += f" Shown are {len(shown)} of {len(known)} groups, the greatest first."
     others = [c for c in population.people.columns if not _is_named(c, benefit.index)]
@@ -226,4 +241,8 @@ def _draw_subgroups(shown: pd.DataFrame) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%" if share > 0.995 else f"{100 * share:.1f}%"
+    return f"{100 * share:.1f}%"
+
+
+def _confidence(alpha: float) -> str:
+    return f"{100 * (1 - alpha):g}%"
