@@ -198,7 +198,8 @@ def corrected_extreme(
             (side.center, 0.5),
         )
     )
-    end, middle = (sign * min(float(value), sign * limit) for value in ends)
+    # Adding 0 makes -0.0, a negated floor, 0.
+    end, middle = (sign * min(float(value), sign * limit) + 0.0 for value in ends)
     return end, middle
 
 
