@@ -12,7 +12,7 @@ from absl import app, flags
 _CSV = flags.DEFINE_string("csv", None, "The public file.", required=True)
 _OUT = flags.DEFINE_string("out", None, "A new folder.", required=True)
 _SEED = flags.DEFINE_integer("seed", 0, "Names the split.")
-_METHOD = flags.DEFINE_string("method", "epinet", "As for pns-estimate.")
+_METHOD = flags.DEFINE_string("method", "crossfit", "As for pns-estimate.")
 
 
 def propensity(hidden: pd.DataFrame) -> np.ndarray:
@@ -36,13 +36,16 @@ def main(argv: Sequence[str]) -> None:
     )
     out = Path(_OUT.value)
     prediction = estimator.predict(split.experimental[covariates].head(1000))
-    pe.write_report(out / "report.html", prediction, estimator.summary_)
+    population = estimator.population_ if estimator.has_population else None
+    pe.write_report(
+        out / "report.html", prediction, estimator.summary_, population=population
+    )
     prediction.intervals().to_csv(out / "intervals.csv")
     estimator.save(out / "model")
     print(f"{len(split.observational)} + {len(split.experimental)} rows")
     print(f"compatibility: p = {estimator.compatibility()['p_value']:.3f}")
     for name in ("pns", "harm"):
-        mean = prediction.average(estimand=name)
+        mean = (population or prediction).average(estimand=name)
         print(f"average {name}: {mean.lower:.3f} to {mean.upper:.3f}")
     print(f"report: {out / 'report.html'}")
 

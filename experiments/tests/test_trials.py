@@ -67,6 +67,7 @@ def test_households_stay_together_and_hidden_columns_are_hidden(folder):
     assert set(tables.experimental["letter"]) == {0, 1}
     hillstrom = trials.read_hillstrom(folder, 0, 1.0)
     assert "recency" not in hillstrom.observational.columns
+    assert len(trials.read_li_1(folder, 0, 0.01).observational) == 200
     lalonde = trials.read_lalonde(folder, 0, 1.0)
     assert lalonde.source == "experimental" and len(lalonde.experimental) == 600
 

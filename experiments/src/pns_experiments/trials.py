@@ -3,13 +3,15 @@
 Hillstrom's e-mails and the turnout experiment of Gerber, Green and Larimer (2008) are split:
 one part stays an experiment, the other is made confounded by a column that is then hidden.
 LaLonde's training program comes with people of a survey, who are no trial's controls: the
-two tables are known to contradict each other, and the answer should say so.
+two tables are known to contradict each other, and the answer should say so. Li Model 1 is
+no trial, but its truth is known.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 import pns_dgp
@@ -90,10 +92,27 @@ def read_lalonde(folder: Path, seed: int, fraction: float) -> TwoTables:
     return TwoTables(both, part, "treat", "worked", source="experimental")
 
 
+def read_li_1(folder: Path, seed: int, fraction: float) -> TwoTables:
+    """Li Model 1, 20,000 + 10,000 rows; the identified set is 0.207 to 0.395."""
+    del folder
+    model = pns_dgp.li_model_1()
+    log, trial = (
+        _make_frame(model.sample(jax.random.key(seed), int(fraction * size), source))
+        for size, source in zip((20_000, 10_000), pns_dgp.SOURCES, strict=True)
+    )
+    return TwoTables(log, trial, "x", "y")
+
+
+def _make_frame(sample: pns_dgp.Sample) -> pd.DataFrame:
+    table = pd.DataFrame(np.asarray(sample.z).astype(int)).add_prefix("z")
+    return table.assign(x=np.asarray(sample.x), y=np.asarray(sample.y))
+
+
 TRIALS: dict[str, Callable[[Path, int, float], TwoTables]] = {
     "hillstrom": read_hillstrom,
     "gotv": read_gotv,
     "lalonde": read_lalonde,
+    "li_1": read_li_1,
 }
 
 
