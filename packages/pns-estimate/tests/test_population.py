@@ -137,6 +137,23 @@ def test_clusters_of_the_tables_enter_the_variance(tables):
     )
 
 
+def test_a_table_of_counts_is_the_table_of_its_people(tables):
+    """Weights that are frequencies: rows with the same values are merged."""
+    some = [t.drop(columns="age").head(1500) for t in tables]
+    merged = [t.groupby(list(t.columns)).size().reset_index(name="w") for t in some]
+    one = fit(*some, method="folded")
+    two = fit(*merged, method="folded", weights="w")
+    first, second = (
+        pi.trial_difference(each.population_.prepared().units) for each in (one, two)
+    )
+    np.testing.assert_allclose(first, second, rtol=0.02)
+    np.testing.assert_allclose(
+        one.compare_averages().loc["frequencies of both"],
+        two.compare_averages().loc["frequencies of both"],
+        atol=0.003,
+    )
+
+
 def test_a_stratified_assignment_is_a_column(tables):
     rng = np.random.default_rng(0)
     log, trial = draw_table(3000, False, 0), draw_table(2000, True, 1)

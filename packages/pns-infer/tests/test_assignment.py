@@ -57,6 +57,16 @@ def test_bad_probabilities_end_in_one_sentence(assignment, message):
         pi.check_assignment(x, z, assignment)
 
 
+def test_frequencies_are_copies_of_the_row():
+    x, z, _ = draw_trial(6, 0.5, 200)
+    times = np.random.default_rng(7).integers(1, 4, 200).astype(float)
+    place = np.repeat(np.arange(200), times.astype(int))
+    short = pi.check_assignment(x, z, 0.5, times, copies=times)
+    long = pi.check_assignment(x[place], z[place], 0.5)
+    np.testing.assert_allclose(short.p_value, long.p_value)
+    np.testing.assert_allclose(short.balance, long.balance)
+
+
 def test_one_arm_is_told():
     with pytest.raises(ValueError, match="one arm only"):
         pi.check_assignment(np.ones(5, int), np.ones((5, 1)))

@@ -39,6 +39,7 @@ def test_assignment_of_observational_rows_is_not_read():
         ({"weights": [1, 1, 0, 1]}, "weights must be 4 positive"),
         ({"ratio": [1, 1, np.inf, 1]}, "ratio must be 4 positive"),
         ({"groups": [1, 2]}, "groups must be 4 labels"),
+        ({"weights_are": "people"}, "weights_are must be one of"),
         ({"assignment": 1.0}, "strictly between 0 and 1"),
         ({"assignment": [0.5, 0.5]}, "assignment must be a number or 4"),
         ({"atoms": pb.Atoms(np.ones((3, 2, 2)), np.ones((3, 2)))}, "all 4 rows"),

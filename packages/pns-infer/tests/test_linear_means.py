@@ -2,6 +2,7 @@
 
 import numpy as np
 import pns_bounds as pb
+import pns_infer as pi
 import pytest
 from held_out_examples import make_world, rough_units
 from pns_infer._linear_means import linear_means, stack_means
@@ -84,6 +85,32 @@ def test_wrong_atoms_add_variance_but_no_bias():
     assert abs(np.mean(errors)) < 4 * error / np.sqrt(200)
     # The standard deviation of 200 numbers has a relative error of 5%.
     np.testing.assert_allclose(np.mean(claimed), error, rtol=0.2)
+
+
+def test_weights_that_are_frequencies_are_copies_of_the_row():
+    rng = np.random.default_rng(5)
+    _, units = rough_units(rng, make_world(), 200, 150)
+    times = rng.integers(1, 5, 350)
+    short = pi.make_held_out_units(
+        units.atoms,
+        *units[1:4],
+        assignment=0.5,
+        weights=times,
+        weights_are="frequency",
+    )
+    place = np.repeat(np.arange(350), times)
+    long = pi.make_held_out_units(
+        pb.Atoms(*(part[place] for part in units.atoms)),
+        *(part[place] for part in units[1:4]),
+        assignment=0.5,
+    )
+    matrix = rng.standard_normal((350, 2, 6))
+    one = linear_means(short, matrix, np.zeros((350, 2)))
+    two = linear_means(long, matrix[place], np.zeros((len(place), 2)))
+    np.testing.assert_allclose(one.estimate, two.estimate)
+    # n / (n - 1) alone tells them apart.
+    np.testing.assert_allclose(one.covariance, two.covariance, rtol=0.005)
+    np.testing.assert_allclose(one.sample_size, two.sample_size)
 
 
 def test_combinations_and_quotients_are_those_of_the_numbers():

@@ -32,6 +32,16 @@ def test_under_the_hypothesis_p_values_are_uniform_with_clusters():
     assert np.mean(careless) > 0.3
 
 
+def test_frequencies_are_copies_of_the_row():
+    rng = np.random.default_rng(3)
+    z, x = rng.standard_normal((80, 2)), rng.integers(0, 2, 80)
+    times = rng.integers(1, 6, 80)
+    place = np.repeat(np.arange(80), times)
+    short = pi.score_test(x - 0.5, z, times.astype(float), None, times.astype(float))
+    long = pi.score_test((x - 0.5)[place], z[place])
+    np.testing.assert_allclose(short, long, rtol=1e-9)
+
+
 def test_constant_and_repeated_features_have_no_degrees_of_freedom():
     rng = np.random.default_rng(2)
     z = rng.standard_normal(50)

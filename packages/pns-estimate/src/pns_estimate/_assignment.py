@@ -51,9 +51,11 @@ def check_trial(data: TrainingData, assignment: Any) -> pi.AssignmentCheck:
     cluster = None
     if data.groups is not None:
         cluster = np.unique(data.groups[-len(x) :], return_inverse=True)[1]
+    is_counted = data.weights_are == "frequency" and cluster is None
+    copies = weights if is_counted else None
     try:
         return pi.check_assignment(
-            x, np.asarray(z, float), assignment, weights, cluster
+            x, np.asarray(z, float), assignment, weights, cluster, copies
         )
     except ValueError as error:
         raise UserError(str(error)) from error

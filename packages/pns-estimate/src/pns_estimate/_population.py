@@ -14,7 +14,7 @@ from pns_estimate._errors import UserError
 from pns_estimate._held_out_rows import HeldOutRows
 from pns_estimate._prediction import EstimandLike, find_estimand
 from pns_estimate._subgroups import Subgroup, find_subgroups
-from pns_estimate._training_data import TrainingData
+from pns_estimate._training_data import TrainingData, WeightsAre
 
 Source = Literal["both", "observational", "experimental"]
 _Result = TypeVar("_Result")
@@ -52,12 +52,14 @@ class Population:
       z: encoded covariates.
       rows: with held-out answers.
       assignment: of the experimental rows.
+      weights_are: what weights mean; None if there are none.
     """
 
     people: pd.DataFrame
     z: np.ndarray
     rows: HeldOutRows
     assignment: pi.AssignmentCheck
+    weights_are: WeightsAre | None = None
 
     @functools.cached_property
     def _prepared(self) -> dict[str, pi.PreparedUnits]:
@@ -82,6 +84,7 @@ class Population:
                 assignment=chance,
                 weights=self.rows.weights,
                 groups=self.rows.group,
+                weights_are=self.weights_are or "sampling",
             )
             found = _told(
                 lambda: pi.prepare_units(units, self.z, self.rows.fold, source)
@@ -286,7 +289,7 @@ def make_population(
                 part[column] = _as_numbers(part[column])
     z = np.concatenate([table.z for table in data.tables.values()])
     people = pd.concat(parts, ignore_index=True)
-    return Population(people, np.asarray(z, float), rows, assignment)
+    return Population(people, np.asarray(z, float), rows, assignment, data.weights_are)
 
 
 def _as_numbers(values: pd.Series) -> pd.Series:

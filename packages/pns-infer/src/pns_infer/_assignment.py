@@ -41,6 +41,7 @@ def check_assignment(
     assignment: Any = None,
     weights: Float[np.ndarray, " n"] | None = None,
     cluster: Int[np.ndarray, " n"] | None = None,
+    copies: Float[np.ndarray, " n"] | None = None,
 ) -> AssignmentCheck:
     """Reads the assignment probability of experimental rows and tests it.
 
@@ -51,6 +52,7 @@ def check_assignment(
         trial), or None for the arms' shares.
       weights: of the rows; 1 if None.
       cluster: of each row, as for `score_test`; whole clusters may be assigned.
+      copies: as for `score_test`.
 
     Raises:
       ValueError: if it lies outside (0, 1), or the data contradict it.
@@ -67,14 +69,14 @@ def check_assignment(
     expected = float(np.average(probability, weights=weights))
     p_value = 1.0
     if assignment is not None:
-        p_value = _test_share(x - probability, weights, cluster)
+        p_value = _test_share(x - probability, weights, cluster, copies)
     if p_value < _CONTRADICTED:
         raise ValueError(
             f"the data contradict the assignment probability: arm 1 holds {share:.1%} of "
             f"the experiment and {expected:.1%} was expected (p = {p_value:.1g}); give the "
             "probability of the treated arm, or leave it out to use the arms' shares."
         )
-    balance = score_test(x - probability, z, weights, cluster)
+    balance = score_test(x - probability, z, weights, cluster, copies)
     if balance.p_value < _PREDICTED:
         warnings.warn(
             "covariates predict the arm of the experiment (chi-squared "
@@ -111,9 +113,13 @@ def _test_share(
     residual: Float[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"],
     cluster: Int[np.ndarray, " n"] | None,
+    copies: Float[np.ndarray, " n"] | None,
 ) -> float:
     """Tests whether weighted residuals add up to 0."""
     scores = weights * residual
+    total = abs(scores.sum())
+    if copies is not None:
+        scores = scores / np.sqrt(copies)
     if cluster is not None:
         scores = np.bincount(cluster, scores)
-    return float(2 * stats.norm.sf(abs(scores.sum()) / np.sqrt(np.sum(scores**2))))
+    return float(2 * stats.norm.sf(total / np.sqrt(np.sum(scores**2))))

@@ -1,12 +1,15 @@
 """Units of both sources, each with atoms from a model that did not see it."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Int
 
+from pns_infer._inputs import check_option
+
 Array = Any  # whatever NumPy reads
+WeightsAre = Literal["sampling", "frequency"]
 
 
 class HeldOutUnits(NamedTuple):
@@ -22,6 +25,8 @@ class HeldOutUnits(NamedTuple):
       ratio: density of the target's covariates over that of the row's own source, up to
         a factor; None where the sources have one law.
       cluster: 0, 1, ...; rows of one cluster may depend on each other.
+      copies: independent units that a row stands for: its weight if weights are
+        frequencies, else 1.
     """
 
     atoms: pb.Atoms
@@ -32,6 +37,7 @@ class HeldOutUnits(NamedTuple):
     assignment: Float[np.ndarray, " n"]
     ratio: Float[np.ndarray, " n"] | None
     cluster: Int[np.ndarray, " n"]
+    copies: Float[np.ndarray, " n"]
 
     @property
     def sample_size(self) -> int:
@@ -49,6 +55,7 @@ def make_held_out_units(
     weights: Float[Array, " n"] | None = None,
     ratio: Float[Array, " n"] | None = None,
     groups: Any = None,
+    weights_are: WeightsAre = "sampling",
 ) -> HeldOutUnits:
     """Checks arrays and puts them together.
 
@@ -61,7 +68,10 @@ def make_held_out_units(
       weights: positive; 1 if None.
       ratio: not negative; see `target_ratio`.
       groups: [n] labels of clusters; every row is its own if None.
+      weights_are: 'sampling': a row is one unit that stands for w. 'frequency': it is w
+        independent units with the same values; within groups nothing is independent.
     """
+    check_option("weights_are", weights_are, ("sampling", "frequency"))
     is_experimental = np.asarray(is_experimental)
     count = len(is_experimental)
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
@@ -83,15 +93,18 @@ def make_held_out_units(
         if labels.shape != (count,):
             raise ValueError(f"groups must be {count} labels, one for each row.")
         cluster = np.unique(labels, return_inverse=True)[1]
+    weights = _positive("weights", weights, count)
+    is_counted = weights_are == "frequency" and groups is None
     return HeldOutUnits(
-        atoms,
-        is_experimental,
-        np.asarray(x, int),
-        np.asarray(y, int),
-        _positive("weights", weights, count),
-        _checked_assignment(assignment, is_experimental),
-        None if ratio is None else _positive("ratio", ratio, count),
-        cluster,
+        atoms=atoms,
+        is_experimental=is_experimental,
+        x=np.asarray(x, int),
+        y=np.asarray(y, int),
+        weights=weights,
+        assignment=_checked_assignment(assignment, is_experimental),
+        ratio=None if ratio is None else _positive("ratio", ratio, count),
+        cluster=cluster,
+        copies=weights if is_counted else np.ones(count),
     )
 
 

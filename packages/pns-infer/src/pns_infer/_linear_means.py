@@ -133,20 +133,20 @@ def linear_means(
             [(units.x == x) & (units.y == y) for x in (1, 0) for y in (1, 0)], axis=1
         )
         values.append(np.einsum("nkc,nc->nk", matrix[..., 2:], cells - eta[:, 2:]))
-        sizes[2:] = 1 / np.sum(parts[-1] ** 2)
+        sizes[2:] = _effective(units, parts[-1])
     for place, arm in ((0, 1), (1, 0)):
         if np.any(matrix[..., place]):
             chance = units.assignment if arm else 1 - units.assignment
             inside = units.is_experimental & (units.x == arm)
             parts.append(_share(ratio * inside / chance, f"unit of arm {arm}"))
             values.append(matrix[..., place] * (units.y - eta[:, place])[:, None])
-            sizes[place] = 1 / np.sum(parts[-1] ** 2)
+            sizes[place] = _effective(units, parts[-1])
     means = [share @ value for share, value in zip(parts, values, strict=True)]
     rows = np.zeros_like(values[0])
     for share, value, mean in zip(parts, values, means, strict=True):
         rows += share[:, None] * (value - mean)
     caution = np.sqrt(_PSEUDO) * np.einsum("n,nkc->kc", parts[0], matrix) / sizes
-    size = sum(1 / float(np.sum(share**2)) for share in parts[1:] or parts)
+    size = sum(_effective(units, share) for share in parts[1:] or parts)
     return LinearMeans(np.sum(means, axis=0), _by_cluster(units, rows), caution, size)
 
 
@@ -189,10 +189,17 @@ def _share(weights: Float[np.ndarray, " n"], what: str) -> Float[np.ndarray, " n
     return weights / total
 
 
+def _effective(units: HeldOutUnits, share: Float[np.ndarray, " n"]) -> float:
+    """Returns the effective number of units behind a weighted mean."""
+    return 1 / float(np.sum(share**2 / units.copies))
+
+
 def _by_cluster(
     units: HeldOutUnits, rows: Float[np.ndarray, "n k"]
 ) -> Float[np.ndarray, "num_clusters k"]:
     count = int(units.cluster.max()) + 1
+    # The variance of w independent units of influence d / w is d^2 / w.
+    rows = rows / np.sqrt(units.copies)[:, None]
     if count == len(rows):
         return rows
     return np.stack(

@@ -51,7 +51,9 @@ def prepare_units(
     """
     calibrated, calibration = calibrate_arms(units, fold)
     is_experimental = units.is_experimental
-    laws = compare_sources(z, is_experimental, units.weights, units.cluster)
+    laws = compare_sources(
+        z, is_experimental, units.weights, units.cluster, units.copies
+    )
     if laws.p_value >= _DIFFERENT:
         return PreparedUnits(
             calibrated._replace(ratio=None), calibration, laws, ratio=None

@@ -26,6 +26,7 @@ def score_test(
     features: Float[np.ndarray, "n d"],
     weights: Float[np.ndarray, " n"] | None = None,
     cluster: Int[np.ndarray, " n"] | None = None,
+    copies: Float[np.ndarray, " n"] | None = None,
 ) -> ScoreTest:
     """Tests whether residuals of a binary variable have anything to do with features.
 
@@ -37,20 +38,24 @@ def score_test(
       features: of the same rows; they are centered here.
       weights: of the rows; 1 if None.
       cluster: 0, 1, ... of each row; rows are independent if None.
+      copies: independent units that a row stands for; 1 if None.
     """
     weights = np.ones(len(residual)) if weights is None else weights
     centered = features - np.average(features, axis=0, weights=weights)
     scores = (weights * residual)[:, None] * centered
+    total = scores.sum(axis=0)
+    if copies is not None:  # w independent scores of s / w have the variance s^2 / w
+        scores = scores / np.sqrt(copies)[:, None]
     if cluster is not None:
         count = int(cluster.max()) + 1
         scores = np.stack([np.bincount(cluster, s, count) for s in scores.T], axis=1)
     scale = np.sqrt(np.sum(scores**2, axis=0))
     scores = scores[:, scale > 0] / scale[scale > 0]
+    total = total[scale > 0] / scale[scale > 0]
     covariance = scores.T @ scores
     degrees = int(np.linalg.matrix_rank(covariance, tol=1e-8, hermitian=True))
     if not degrees:
         return ScoreTest(0.0, 0, 1.0)
-    total = scores.sum(axis=0)
     inverse = np.linalg.pinv(covariance, rcond=1e-8, hermitian=True)
     statistic = float(total @ inverse @ total)
     return ScoreTest(statistic, degrees, float(stats.chi2.sf(statistic, degrees)))

@@ -33,6 +33,7 @@ def compare_sources(
     is_experimental: Bool[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
     cluster: Int[np.ndarray, " n"] | None = None,
+    copies: Float[np.ndarray, " n"] | None = None,
 ) -> ScoreTest:
     """Tests whether the covariates of the sources have the same means and squares.
 
@@ -41,9 +42,10 @@ def compare_sources(
       is_experimental: which source.
       weights: of the rows; 1 if None.
       cluster: as for `score_test`.
+      copies: as for `score_test`.
     """
     residual = is_experimental - np.average(is_experimental, weights=weights)
-    return score_test(residual, _features(z), weights, cluster)
+    return score_test(residual, _features(z), weights, cluster, copies)
 
 
 def source_probability(
