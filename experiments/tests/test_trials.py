@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
         }
     ).to_csv(where / "hillstrom" / "hillstrom.csv.gz", index=False)
     home = np.repeat(np.arange(count // 2), 2)
-    arm = rng.choice(["Neighbors", "Control", "Hawthorne"], count // 2)[home]
+    arm = rng.choice(["Neighbors", "No Postcard", "Hawthorne"], count // 2)[home]
     votes = ["primary_00", "general_00", "primary_02", "general_02", "primary_04"]
     pd.DataFrame(
         {
@@ -59,9 +59,9 @@ def folder(tmp_path_factory):
     return where
 
 
-def test_households_stay_together_and_hidden_columns_are_hidden(folder):
+def test_blocks_stay_together_and_hidden_columns_are_hidden(folder):
     tables = trials.read_gotv(folder, 0, 0.8)
-    first, second = (set(table["home"]) for table in tables[:2])
+    first, second = (set(table["block"]) for table in tables[:2])
     assert not first & second and first and second
     assert "primary_04" not in tables.experimental.columns
     assert set(tables.experimental["letter"]) == {0, 1}

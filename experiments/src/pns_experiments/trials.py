@@ -50,12 +50,15 @@ def read_hillstrom(folder: Path, seed: int, fraction: float) -> TwoTables:
 
 
 def read_gotv(folder: Path, seed: int, fraction: float) -> TwoTables:
-    """The neighbors letter against none, outcome turnout; two past votes are hidden."""
+    """The neighbors letter against none, outcome turnout; two past votes are hidden.
+
+    Groups are the blocks of about 34 voters in which letters were assigned.
+    """
     trial = pd.read_csv(folder / "gotv" / "gotv_shaming.csv.gz")
-    trial = trial[trial["treatment"].str.strip().isin(["Neighbors", "Control"])]
+    trial = trial[trial["treatment"].str.strip().isin(["Neighbors", "No Postcard"])]
     trial = trial.assign(letter=(trial["treatment"].str.strip() == "Neighbors") * 1)
-    homes = trial["cluster"].drop_duplicates().sample(frac=fraction, random_state=seed)
-    trial = trial[trial["cluster"].isin(homes)].dropna()
+    blocks = trial["cluster"].drop_duplicates().sample(frac=fraction, random_state=seed)
+    trial = trial[trial["cluster"].isin(blocks)].dropna()
     hidden = ["primary_04", "primary_02"]
     columns = ["sex", "age", "general_00", "general_02", "primary_00", "hh_size"]
     split = pns_dgp.confounded_split(
@@ -68,10 +71,10 @@ def read_gotv(folder: Path, seed: int, fraction: float) -> TwoTables:
         cluster="cluster",
     )
     log, part = (
-        table.assign(home=trial.loc[table.index, "cluster"])
+        table.assign(block=trial.loc[table.index, "cluster"])
         for table in (split.observational, split.experimental)
     )
-    return TwoTables(log, part, "letter", "primary_06", "home")
+    return TwoTables(log, part, "letter", "primary_06", "block")
 
 
 def read_lalonde(folder: Path, seed: int, fraction: float) -> TwoTables:
