@@ -184,6 +184,7 @@ def test_clusters_of_copies_count_once():
         atoms=atoms,
         **dict(zip(units._fields[1:6], twice, strict=True)),
         cluster=np.tile(units.cluster, 2),
+        copies=np.tile(units.copies, 2),
     )
     one, two = (
         pi.debiased_average(each, with_frequencies=False) for each in (units, copied)
