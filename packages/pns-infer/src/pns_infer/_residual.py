@@ -12,7 +12,9 @@ the model was trained on the same counts, which are thus used twice.
 Both are judged by cross-fitting. For the units of a fold, the model is that of members who
 did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
 probability of what happened is the likelihood. `draw_scale` scales the members' own
-deviations about their mean, which are part of the model's uncertainty.
+deviations about their mean, which are part of the model's uncertainty. Where people are
+rare a model has learned less: in the cells of the rarest fifth of units its word is worth
+`rare_factor` times the strength, a factor of at most 1 that is judged with the others.
 
 Nothing here is approximated for large counts, and a draw is a compatible law by
 construction: mu is moved to the nearest value that the drawn p admits.
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int, Num
+from jaxtyping import Bool, Float, Int, Num
 from scipy import special
 
 from pns_infer._calibration import combine_members
@@ -31,6 +33,9 @@ from pns_infer._inputs import checked_counts
 Array = Any  # NumPy or JAX
 
 _STRENGTHS = 32 * 2.0 ** np.arange(12)
+_RARE_FACTORS = 0.5 ** np.arange(4)
+_RARE_STRENGTHS = np.union1d(_STRENGTHS, _STRENGTHS[0] * _RARE_FACTORS)
+_RARE_SHARE = 0.2  # of all units
 _TEMPERATURES = np.array([1, 1.3, 1.7, 2.2, 2.9])
 _DRAW_SCALES = np.array([0.0, 0.5, 1.0, 1.5])
 _NUM_DRAWS = 8  # of the members' mean, per fold
@@ -49,6 +54,7 @@ class ResidualSettings(NamedTuple):
       experimental_strength: the same beside the trial.
       observational_temperature: factor of the variance.
       experimental_temperature: factor of the variance.
+      rare_factor: of both strengths, in rare cells.
     """
 
     draw_scale: Float[np.ndarray, " n"]
@@ -56,6 +62,7 @@ class ResidualSettings(NamedTuple):
     experimental_strength: Float[np.ndarray, " n"]
     observational_temperature: Float[np.ndarray, " n"]
     experimental_temperature: Float[np.ndarray, " n"]
+    rare_factor: Float[np.ndarray, " n"]
 
 
 class ResidualProfile(NamedTuple):
@@ -65,11 +72,13 @@ class ResidualProfile(NamedTuple):
       settings: the points of the grid.
       weight: of each point, their likelihood normalized to sum to 1.
       log_likelihood: of each point.
+      rare_size: cells with at most so many units, of both sources together, are rare.
     """
 
     settings: ResidualSettings
     weight: Float[np.ndarray, " n"]
     log_likelihood: Float[np.ndarray, " n"]
+    rare_size: float
 
     def sample(self, rng: np.random.Generator, num_draws: int) -> ResidualSettings:
         """Draws settings in proportion to their likelihood."""
@@ -117,21 +126,27 @@ def profile_residual(
     cell = np.asarray(cell)
     if cell.shape != (num_rows,):
         raise ValueError(f"cell must have shape [{num_rows}], got {list(cell.shape)}.")
-    rest = [_cell_sums(part, cell) - part for part in own]
+    totals = [_cell_sums(part, cell) for part in own]
+    rest = [total - part for total, part in zip(totals, own, strict=True)]
+    units = sum(part.sum(axis=1) for part in own)
+    cell_size = sum(total.sum(axis=1) for total in totals)
+    rare_size = _weighted_quantile(cell_size, units, _RARE_SHARE)
     rows = _choose_rows(rng, own)
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
     members = pb.Atoms(*(part[:, rows] for part in members))
+    is_rare = cell_size[rows] <= rare_size
     grids = []
     for scale in _DRAW_SCALES:
         law = _draw_laws(rng, members, scale)
         grids.append(
-            [_likelihoods(*parts) for parts in zip(law, own, rest, strict=True)]
+            [_grids(*parts, is_rare) for parts in zip(law, own, rest, strict=True)]
         )
     scales = np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / size + 1 / num_members, 0))
     return _join_sources(
         np.stack([grid[0] for grid in grids]),
         np.stack([grid[1] for grid in grids]),
         scales,
+        rare_size,
     )
 
 
@@ -141,6 +156,7 @@ def draw_residual(
     observational: Num[Array, "2 2"],
     experimental: Num[Array, "2 2"],
     settings: ResidualSettings,
+    is_rare: bool = False,
 ) -> pb.Atoms:
     """Draws the law of one cell, given draws of the model and the cell's counts.
 
@@ -150,22 +166,24 @@ def draw_residual(
       observational: counts of the cell `[x, y]`, 0 if it is new.
       experimental: counts `[arm, y]`.
       settings: of each draw, or one of each for all; `draw_scale` is not read.
+      is_rare: whether the cell is one of the rare ones.
 
     Returns:
       Compatible atoms [num_draws].
     """
     joint, mu = _checked_atoms("draws", draws)
     _check_settings(settings, (1, len(mu)))
+    factor = settings.rare_factor if is_rare else 1.0
     joint = _shrunk(
         joint.reshape(-1, 1, 4),
         checked_counts("observational", observational, (2, 2)).reshape(1, 4),
-        settings.observational_strength,
+        settings.observational_strength * factor,
         settings.observational_temperature,
     )
     arms = _shrunk(
         np.stack([1 - mu, mu], axis=-1),
         checked_counts("experimental", experimental, (2, 2)),
-        settings.experimental_strength,
+        settings.experimental_strength * factor,
         settings.experimental_temperature,
     )
     joint, arms = (_draw_dirichlet(rng, part) for part in (joint, arms))
@@ -178,6 +196,7 @@ def residual_mean(
     observational: Num[Array, "n 2 2"],
     experimental: Num[Array, "n 2 2"],
     settings: ResidualSettings,
+    is_rare: Bool[np.ndarray, " n"] | None = None,
 ) -> pb.Atoms:
     """Combines estimates and counts of cells: the mean of `draw_residual`, projected.
 
@@ -186,6 +205,7 @@ def residual_mean(
       observational: counts of each cell.
       experimental: counts of each cell.
       settings: one of each.
+      is_rare: which cells are rare; none if None.
 
     Returns:
       Compatible atoms [n], with the dtype of the model's.
@@ -197,8 +217,12 @@ def residual_mean(
     observational = checked_counts("observational", observational, shape)
     experimental = checked_counts("experimental", experimental, shape)
     outcome = np.stack([1 - mu, mu], axis=-1)
-    joint = settings.observational_strength * joint + observational
-    arms = settings.experimental_strength * outcome + experimental
+    factor = np.ones(len(mu))
+    if is_rare is not None:
+        factor = np.where(is_rare, settings.rare_factor, 1.0)
+    factor = factor[:, None, None]
+    joint = factor * settings.observational_strength * joint + observational
+    arms = factor * settings.experimental_strength * outcome + experimental
     joint = joint / joint.sum(axis=(-2, -1), keepdims=True)
     mu = arms[..., 1] / arms.sum(axis=-1)
     return pb.project_to_compatible(pb.Atoms(joint.astype(dtype), mu.astype(dtype)))
@@ -251,6 +275,14 @@ def _cell_sums(
     return np.stack([np.bincount(cell, part)[cell] for part in counts.T], axis=1)
 
 
+def _weighted_quantile(
+    values: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], share: float
+) -> float:
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(below, share * below[-1])])
+
+
 def _choose_rows(
     rng: np.random.Generator, own: list[Float[np.ndarray, "n 4"]]
 ) -> Int[np.ndarray, " m"]:
@@ -271,15 +303,33 @@ def _draw_laws(
     return [joint, np.stack([1 - drawn.mu, drawn.mu], axis=-1).astype(float)]
 
 
+def _grids(
+    law: Float[np.ndarray, "num_draws n trials outcomes"],
+    own: Float[np.ndarray, "n 4"],
+    rest: Float[np.ndarray, "n 4"],
+    is_rare: Bool[np.ndarray, " n"],
+) -> Float[np.ndarray, "factors strengths temperatures"]:
+    """Computes the log-likelihood of one source for every factor of rare cells."""
+    common, rare = (
+        _likelihoods(law[:, part], own[part], rest[part], strengths)
+        for part, strengths in ((~is_rare, _STRENGTHS), (is_rare, _RARE_STRENGTHS))
+    )
+    # Factor number j is a shift by j places, for factors and strengths step by two.
+    first, size = len(_RARE_FACTORS) - 1, len(_STRENGTHS)
+    shifts = [rare[first - j : first - j + size] for j in range(len(_RARE_FACTORS))]
+    return common + np.stack(shifts)
+
+
 def _likelihoods(
     law: Float[np.ndarray, "num_draws n trials outcomes"],
     own: Float[np.ndarray, "n 4"],
     rest: Float[np.ndarray, "n 4"],
-) -> Float[np.ndarray, "num_strengths num_temperatures"]:
+    strengths: Float[np.ndarray, " strengths"],
+) -> Float[np.ndarray, "strengths temperatures"]:
     """Sums over rows the log of the mean over draws of Dirichlet-multinomials."""
     own, rest = (part.reshape(law.shape[1:]) for part in (own, rest))
-    result = np.zeros((len(_STRENGTHS), len(_TEMPERATURES)))
-    for i, strength in enumerate(_STRENGTHS):
+    result = np.zeros((len(strengths), len(_TEMPERATURES)))
+    for i, strength in enumerate(strengths):
         shape = strength * law + rest
         for j, temperature in enumerate(_TEMPERATURES):
             logs = _dirichlet_multinomial(shape / temperature, own).sum(axis=-1)
@@ -299,20 +349,21 @@ def _dirichlet_multinomial(
 
 
 def _join_sources(
-    observational: Float[np.ndarray, "scales strengths temperatures"],
-    experimental: Float[np.ndarray, "scales strengths temperatures"],
+    observational: Float[np.ndarray, "scales factors strengths temperatures"],
+    experimental: Float[np.ndarray, "scales factors strengths temperatures"],
     scales: Float[np.ndarray, " scales"],
+    rare_size: float,
 ) -> ResidualProfile:
     """Adds both sources; their settings are pooled in part, on the log scale."""
     joint = (
-        observational[:, :, None, :, None]
-        + experimental[:, None, :, None, :]
+        observational[:, :, :, None, :, None]
+        + experimental[:, :, None, :, None, :]
         + _pooling(_STRENGTHS, _STRENGTH_POOLING)[:, :, None, None]
         + _pooling(_TEMPERATURES, _TEMPERATURE_POOLING)
     )
     weight = np.exp(joint - joint.max())
-    a, i, e, s, t = np.nonzero(weight > _NEGLIGIBLE)
-    chosen = weight[a, i, e, s, t]
+    a, j, i, e, s, t = np.nonzero(weight > _NEGLIGIBLE)
+    chosen = weight[a, j, i, e, s, t]
     return ResidualProfile(
         settings=ResidualSettings(
             draw_scale=scales[a],
@@ -320,9 +371,11 @@ def _join_sources(
             experimental_strength=_STRENGTHS[e],
             observational_temperature=_TEMPERATURES[s],
             experimental_temperature=_TEMPERATURES[t],
+            rare_factor=_RARE_FACTORS[j],
         ),
         weight=chosen / chosen.sum(),
-        log_likelihood=joint[a, i, e, s, t],
+        log_likelihood=joint[a, j, i, e, s, t],
+        rare_size=rare_size,
     )
 
 

@@ -158,12 +158,13 @@ def _describe(
 
 
 def _describe_residual(settings: pi.ResidualSettings) -> dict[str, str]:
-    scale, log, trial, log_temperature, trial_temperature = (
+    scale, log, trial, log_temperature, trial_temperature, rare = (
         float(field[0]) for field in settings
     )
     return {
         "the networks' word counts as": f"{log:.0f} people of the log and {trial:.0f} of "
-        "the trial beside the people with the same covariates",
+        "the trial beside the people with the same covariates; where people are rare, "
+        f"as {100 * rare:.0f}% of that",
         "variance of what they say together, times": f"{log_temperature:.2f} (log), "
         f"{trial_temperature:.2f} (trial)",
         "scale of the networks' differences": f"{scale:.2f}",

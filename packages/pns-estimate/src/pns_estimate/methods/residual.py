@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from pns_estimate.methods.protocol import Sampler
 
@@ -61,9 +61,12 @@ class ResidualSampler:
 
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
         """Estimates atoms: the sampler's and the frequencies, weighted."""
-        observational, experimental = _split(self.cells.find(z))
+        counts = self.cells.find(z)
         return pi.residual_mean(
-            self.inner.atoms(z), observational, experimental, self.profile.mean()
+            self.inner.atoms(z),
+            *_split(counts),
+            self.profile.mean(),
+            self._is_rare(counts),
         )
 
     def draws(
@@ -79,16 +82,27 @@ class ResidualSampler:
         drawn = pi.scale_draws(
             self.inner.draws(key, cells, num_draws), settings.draw_scale
         )
-        observational, experimental = _split(self.cells.find(cells))
+        counts = self.cells.find(cells)
+        observational, experimental = _split(counts)
+        is_rare = self._is_rare(counts)
         joint, mu = np.empty_like(drawn.joint), np.empty_like(drawn.mu)
         for i, name in enumerate(_names(cells)):
             # A cell's randomness is its own, whoever else is asked about.
             rng = np.random.default_rng([seed, int.from_bytes(name, "little")])
             model = pb.Atoms(drawn.joint[:, i], drawn.mu[:, i])
             joint[:, i], mu[:, i] = pi.draw_residual(
-                rng, model, observational[i], experimental[i], settings
+                rng,
+                model,
+                observational[i],
+                experimental[i],
+                settings,
+                bool(is_rare[i]),
             )
         return pb.project_to_compatible(pb.Atoms(joint[:, place], mu[:, place]))
+
+    def _is_rare(self, counts: Float[np.ndarray, "n 8"]) -> Bool[np.ndarray, " n"]:
+        """Tells which cells are rare; one that is not known is."""
+        return counts.sum(axis=1) <= self.profile.rare_size
 
     def save(self, folder: Path) -> None:
         """Writes counts and profile, and the sampler inside to a folder of its own."""
@@ -99,6 +113,7 @@ class ResidualSampler:
             counts=self.cells.counts,
             weight=self.profile.weight,
             log_likelihood=self.profile.log_likelihood,
+            rare_size=self.profile.rare_size,
             **self.profile.settings._asdict(),
         )
         self.inner.save(folder / "inner")
@@ -114,7 +129,10 @@ class ResidualSampler:
             *(fields[name] for name in pi.ResidualSettings._fields)
         )
         profile = pi.ResidualProfile(
-            settings, fields["weight"], fields["log_likelihood"]
+            settings,
+            fields["weight"],
+            fields["log_likelihood"],
+            float(fields["rare_size"]),
         )
         cells = CellCounts(fields["z"], fields["counts"])
         return cls(load_inner(folder / "inner"), cells, profile)
