@@ -32,8 +32,9 @@ class OneLaw:
 def sampler():
     """A known cell at z = 0 with 3,000 units; strength 1,000 and temperature 2."""
     counts = np.array([[500.0, 400, 300, 800, 300, 200, 100, 400]])
-    settings = pi.ResidualSettings(*(np.array([v]) for v in (0.0, 1e3, 1e3, 2.0, 1.0)))
-    profile = pi.ResidualProfile(settings, np.ones(1), np.zeros(1))
+    values = (0.0, 1e3, 1e3, 2.0, 1.0, 0.5)
+    settings = pi.ResidualSettings(*(np.array([value]) for value in values))
+    profile = pi.ResidualProfile(settings, np.ones(1), np.zeros(1), rare_size=2999.0)
     return ResidualSampler(OneLaw(), CellCounts(np.zeros((1, 2)), counts), profile)
 
 
@@ -63,8 +64,9 @@ def test_people_of_a_cell_share_their_draws_and_others_get_the_models(sampler):
     assert np.all(pb.is_compatible(drawn))
     alone = sampler.draws(jax.random.key(0), z[1:2], 200)
     np.testing.assert_array_equal(alone.joint[:, 0], drawn.joint[:, 1])
-    # Without counts the model is worth 1,000 units, at temperature 2 no more than 500.
-    error = np.sqrt(0.25 * 0.75 / 501)
+    # Without counts the model is worth 1,000 units, half as many where people are rare,
+    # and at temperature 2 no more than 250.
+    error = np.sqrt(0.25 * 0.75 / 251)
     np.testing.assert_allclose(drawn.joint[:, 1].std(axis=0), error, rtol=0.2)
     other = sampler.draws(jax.random.key(1), z, 200)
     assert np.abs(other.mu - drawn.mu).max() > 0.01

@@ -10,10 +10,16 @@ from pns_infer import _residual
 MODEL = pb.Atoms(np.array([[0.3, 0.2], [0.15, 0.35]]), np.array([0.4, 0.6]))
 
 
-def make_settings(strength=200.0, temperature=1.0, size=1, experimental_strength=None):
+def make_settings(
+    strength=200.0,
+    temperature=1.0,
+    size=1,
+    experimental_strength=None,
+    rare_factor=1.0,
+):
     fields = (1.0, strength, experimental_strength or strength, temperature)
     return pi.ResidualSettings(
-        *(np.full(size, value) for value in (*fields, temperature))
+        *(np.full(size, value) for value in (*fields, temperature, rare_factor))
     )
 
 
@@ -205,9 +211,9 @@ def test_many_rows_are_judged_by_a_sample(monkeypatch):
 
 
 def test_settings_are_drawn_by_weight_and_averaged():
-    fields = np.arange(10.0).reshape(5, 2) + 1
+    fields = np.arange(12.0).reshape(6, 2) + 1
     profile = pi.ResidualProfile(
-        pi.ResidualSettings(*fields), np.array([0.3, 0.7]), np.zeros(2)
+        pi.ResidualSettings(*fields), np.array([0.3, 0.7]), np.zeros(2), 0.0
     )
     drawn = profile.sample(np.random.default_rng(0), 10_000)
     error = np.sqrt(0.3 * 0.7 / 10_000)
@@ -225,6 +231,47 @@ EXPERIMENTAL = np.array([[22, 14], [11, 30]])
 def draw(settings, size):
     rng, draws = np.random.default_rng(0), repeat(MODEL, size)
     return pi.draw_residual(rng, draws, OBSERVATIONAL, EXPERIMENTAL, settings)
+
+
+def test_a_model_that_is_worse_where_people_are_rare_is_worth_less_there():
+    """Strength 512 in large cells; 64, an eighth of it, in the rarest fifth of units."""
+    large, small = (
+        simulate(512, num_cells=300, units=200),
+        simulate(64, num_cells=1500, units=12, seed=1),
+    )
+    joined = [np.concatenate(parts) for parts in zip(large[1:], small[1:], strict=True)]
+    joined[2][len(large[3]) :] += 300
+    rows = pb.Atoms(*map(np.concatenate, zip(large[0], small[0], strict=True)))
+    profile = profile_of(rows, *joined)
+    mean = profile.mean()
+    assert mean.rare_factor[0] < 0.3
+    np.testing.assert_allclose(mean.observational_strength, 512, rtol=0.5)
+    sizes = np.bincount(joined[2], joined[0].sum((1, 2)) + joined[1].sum((1, 2)))
+    assert sizes[300] <= profile.rare_size < sizes[0]
+    same = simulate(512, num_cells=600, units=30, seed=2)
+    joined = [np.concatenate(parts) for parts in zip(large[1:], same[1:], strict=True)]
+    joined[2][len(large[3]) :] += 300
+    rows = pb.Atoms(*map(np.concatenate, zip(large[0], same[0], strict=True)))
+    assert profile_of(rows, *joined).mean().rare_factor[0] > 0.6
+
+
+def test_a_rare_cell_has_the_strength_times_the_factor():
+    size = 500
+    half = make_settings(400.0, 1.3, rare_factor=0.5)
+    rng, draws = np.random.default_rng(0), repeat(MODEL, size)
+    counts = (OBSERVATIONAL, EXPERIMENTAL)
+    rare = pi.draw_residual(rng, draws, *counts, half, is_rare=True)
+    expected = draw(make_settings(200.0, 1.3), size)
+    for given, wanted in zip(rare, expected, strict=True):
+        np.testing.assert_array_equal(given, wanted)
+    many = [np.repeat(part[None], 2, axis=0) for part in counts]
+    means = pi.residual_mean(repeat(MODEL, 2), *many, half, np.array([True, False]))
+    for i, strength in enumerate((200.0, 400.0)):
+        alone = pi.residual_mean(
+            repeat(MODEL, 1), *(part[:1] for part in many), make_settings(strength)
+        )
+        for given, wanted in zip(means, alone, strict=True):
+            np.testing.assert_allclose(given[i], wanted[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])

@@ -130,7 +130,7 @@ def profile_residual(
     rest = [total - part for total, part in zip(totals, own, strict=True)]
     units = sum(part.sum(axis=1) for part in own)
     cell_size = sum(total.sum(axis=1) for total in totals)
-    rare_size = _weighted_quantile(cell_size, units, _RARE_SHARE)
+    rare_size = _find_rare_size(cell_size, units)
     rows = _choose_rows(rng, own)
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
     members = pb.Atoms(*(part[:, rows] for part in members))
@@ -275,12 +275,14 @@ def _cell_sums(
     return np.stack([np.bincount(cell, part)[cell] for part in counts.T], axis=1)
 
 
-def _weighted_quantile(
-    values: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], share: float
+def _find_rare_size(
+    cell_size: Float[np.ndarray, " n"], units: Float[np.ndarray, " n"]
 ) -> float:
-    order = np.argsort(values)
-    below = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(below, share * below[-1])])
+    """Finds the greatest cell of the rarest units; 0 if all cells are of one size."""
+    order = np.argsort(cell_size)
+    below = np.cumsum(units[order])
+    size = cell_size[order][np.searchsorted(below, _RARE_SHARE * below[-1])]
+    return float(size) if size < cell_size.max() else 0.0
 
 
 def _choose_rows(
