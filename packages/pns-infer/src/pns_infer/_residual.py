@@ -128,8 +128,7 @@ def profile_residual(
         raise ValueError(f"cell must have shape [{num_rows}], got {list(cell.shape)}.")
     totals = [_cell_sums(part, cell) for part in own]
     rest = [total - part for total, part in zip(totals, own, strict=True)]
-    units = sum(part.sum(axis=1) for part in own)
-    cell_size = sum(total.sum(axis=1) for total in totals)
+    units, cell_size = (np.concatenate(p, axis=1).sum(axis=1) for p in (own, totals))
     rare_size = _find_rare_size(cell_size, units)
     rows = _choose_rows(rng, own)
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
