@@ -43,6 +43,7 @@ class Study:
 
 PRESETS = {
     "default": Study(),
+    "small": Study(num_observational=4000, num_experimental=2000),
     "smoke": Study(
         ("changing_terms", "clusters"), 800, 600, num_tables=3, replicates=1
     ),

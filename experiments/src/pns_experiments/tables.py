@@ -132,8 +132,9 @@ def _number_cell(value: Any) -> str:
     if not isinstance(value, pi.Summary):
         return str(value)
     text = _number(value.mean)
-    if np.isfinite(value.lower) and value.upper > value.mean:
-        text += f" ± {value.upper - value.mean:.2g}"
+    margin = value.upper - value.mean
+    if np.isfinite(value.lower) and margin > 1e-12 * abs(value.mean):  # no rounding
+        text += f" ± {margin:.2g}"
     return text
 
 
