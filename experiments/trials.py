@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import app, flags
 from pns_experiments import options, trials
-from pns_experiments.runner import write_text
+from pns_experiments.runner import note_start, write_text
 
 _DATA = flags.DEFINE_string(
     "data", None, "Folder of the files: gotv/, hillstrom/, lalonde/.", required=True
@@ -28,6 +28,7 @@ def main(argv: Sequence[str]) -> None:
     result = trials.run_trial(
         _TRIAL.value, Path(_DATA.value), _SEED.value, _FRACTION.value
     )
+    note_start(folder / f"{_TRIAL.value}.runs.json", done=0)
     write_text(folder / f"{_TRIAL.value}.json", json.dumps(result, indent=1) + "\n")
     text = trials.format_trial(result)
     write_text(folder / f"{_TRIAL.value}.md", text)

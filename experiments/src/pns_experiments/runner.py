@@ -58,7 +58,7 @@ def run_tasks(
     done = {_name(row["task"]) for row in itertools.chain(rows, *others)}
     left = {_name(task): task for task in tasks if _name(task) not in done}
     if left:
-        _note_start(folder / f"{shard}.runs.json", len(rows))
+        note_start(folder / f"{shard}.runs.json", len(rows))
         _do_tasks(path, left, work)
 
 
@@ -164,7 +164,7 @@ def _write_config(folder: Path, config: Config) -> None:
     write_text(folder / "config.json", json.dumps(wanted, indent=1) + "\n")
 
 
-def _note_start(path: Path, done: int) -> None:
+def note_start(path: Path, done: int) -> None:
     """Adds what runs from here on, after `done` results of the shard."""
     starts = json.loads(path.read_text()) if path.exists() else []
     starts.append(
