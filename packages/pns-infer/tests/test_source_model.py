@@ -75,6 +75,17 @@ def test_laws_that_agree_are_not_told_apart_and_others_are():
     assert pi.compare_sources(z, is_experimental).p_value < 1e-3
 
 
+def test_an_extreme_row_does_not_get_all_the_weight():
+    """Small values are the experiment's; without a limit this ratio exceeds a million."""
+    rng = np.random.default_rng(4)
+    z = np.concatenate([rng.normal(0, 1, (5000, 1)), rng.normal(-0.5, 1, (5000, 1))])
+    z[0] = -20.0
+    is_experimental = np.repeat([False, True], 5000)
+    chance = pi.source_probability(z, is_experimental, np.arange(10_000) % 5)
+    found = pi.target_ratio(chance, is_experimental, "both")
+    assert found.ratio[0] < 10 and found.effective_observational > 4500
+
+
 def test_a_fold_with_all_rows_of_a_source_is_told():
     is_experimental = np.repeat([False, True], 5)
     with pytest.raises(ValueError, match="rows of both sources outside"):

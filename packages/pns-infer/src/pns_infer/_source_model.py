@@ -57,7 +57,8 @@ def source_probability(
 ) -> Float[np.ndarray, " n"]:
     """Predicts each row's chance to be experimental by a model that did not see it.
 
-    A ridge logistic regression on standardized covariates and their squares.
+    A ridge logistic regression on standardized covariates, cut at their 0.5% and 99.5%
+    quantiles, and their squares.
 
     Args:
       z: covariates of all rows.
@@ -157,11 +158,17 @@ def _sigmoid(logit: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 
 def _features(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
-    """Standardizes columns, and adds squares of those with more than two values."""
+    """Standardizes columns, and adds squares of those with more than two values.
+
+    Of the latter the least and the greatest half percent count as the quantile there: the
+    logit of a single extreme row would otherwise decide its weight.
+    """
     z = np.asarray(z, float)
+    many = ~np.all((z == z.min(axis=0)) | (z == z.max(axis=0)), axis=0)
+    low, high = np.quantile(z, [0.005, 0.995], axis=0)
+    z = np.where(many, np.minimum(np.maximum(z, low), high), z)
     scale = z.std(axis=0)
-    standard = (z - z.mean(axis=0))[:, scale > 0] / scale[scale > 0]
-    least, greatest = standard.min(axis=0), standard.max(axis=0)
-    many = ~np.all((standard == least) | (standard == greatest), axis=0)
-    squares = standard[:, many] ** 2
+    varies = scale > 0
+    standard = (z - z.mean(axis=0))[:, varies] / scale[varies]
+    squares = standard[:, many[varies]] ** 2
     return np.concatenate([standard, squares - squares.mean(axis=0)], axis=1)
