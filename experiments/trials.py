@@ -25,10 +25,10 @@ def main(argv: Sequence[str]) -> None:
     options.refuse_arguments(argv)
     folder = Path(_OUT.value)
     folder.mkdir(parents=True, exist_ok=True)
+    note_start(folder / f"{_TRIAL.value}.runs.json", done=0)
     result = trials.run_trial(
         _TRIAL.value, Path(_DATA.value), _SEED.value, _FRACTION.value
     )
-    note_start(folder / f"{_TRIAL.value}.runs.json", done=0)
     write_text(folder / f"{_TRIAL.value}.json", json.dumps(result, indent=1) + "\n")
     text = trials.format_trial(result)
     write_text(folder / f"{_TRIAL.value}.md", text)
