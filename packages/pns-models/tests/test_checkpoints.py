@@ -41,6 +41,7 @@ def test_a_run_that_was_killed_resumes_to_the_bit_identical_result(tmp_path):
     script.write_text(f'{RUN}\nif __name__ == "__main__":\n    run({str(folder)!r})\n')
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as here
     process = subprocess.Popen([sys.executable, script], env=environment)
+    jax.clear_caches()  # of other tests, compiled with other settings
     run = runpy.run_path(str(script))["run"]
     steps = folder / "steps"
     for _ in range(2400):
