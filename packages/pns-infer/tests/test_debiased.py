@@ -78,21 +78,20 @@ def test_intervals_cover_the_average_though_the_atoms_are_wrong(assignment):
 
 
 def test_with_true_atoms_the_interval_is_not_too_wide():
-    """Each end misses with 2.5%: of 300 replicates 85 to 99% cover both."""
+    """Each end misses with 10% of 150 replicates: Monte Carlo error 2.4%."""
     rng = np.random.default_rng(3)
     world = make_world()
     truth = world.atoms()
     lower, upper = world.average(pb.PNS, (600, 400))
     ends = []
-    for _ in range(300):
+    for _ in range(150):
         cell, units = rough_units(rng, world, 600, 400)
         exact = pb.Atoms(truth.joint[cell], truth.mu[cell])
         average = pi.debiased_average(
             units._replace(atoms=exact), 0.2, with_frequencies=False
         )
         ends.append((average.lower <= lower, average.upper >= upper))
-    # One end at 90%: Monte Carlo error 1.7%.
-    np.testing.assert_allclose(np.mean(ends, axis=0), 0.9, atol=4 * 0.017)
+    np.testing.assert_allclose(np.mean(ends, axis=0), 0.9, atol=4 * 0.024)
 
 
 def test_where_the_laws_differ_reweighting_removes_the_bias():

@@ -38,18 +38,18 @@ def test_a_group_is_averaged_as_if_alone():
 
 
 def test_all_groups_are_covered_at_once():
-    """100 replicates at 90%: Monte Carlo error 3%."""
+    """60 replicates at 90%: Monte Carlo error 4%."""
     rng = np.random.default_rng(2)
     world = make_world()
     bounds = pb.PNS.bounds(world.atoms())
     covered = []
-    for _ in range(100):
+    for _ in range(60):
         cell, units = rough_units(rng, world, 800, 600, noise=0.02)
         found = pi.group_averages(units, np.eye(NUM_CELLS)[:, cell], 0.1)
         covered.append(
             np.all(found.lower <= bounds.lower) and np.all(found.upper >= bounds.upper)
         )
-    assert np.mean(covered) > 0.9 - 3 * 0.03
+    assert np.mean(covered) > 0.9 - 3 * 0.04
 
 
 def test_sorted_groups_find_differences_that_are_there():
@@ -71,18 +71,18 @@ def test_sorted_groups_find_differences_that_are_there():
 
 
 def test_sorted_groups_find_no_difference_where_there_is_none():
-    """All cells alike, sorted by noise: 40 replicates at 10%, error 5%."""
+    """All cells alike, sorted by noise: 25 replicates at 10%, error 6%."""
     rng = np.random.default_rng(4)
     types = np.tile([0.4, 0.3, 0.1, 0.2], (NUM_CELLS, 1))
     law = np.full((2, NUM_CELLS), 1 / NUM_CELLS)
     world = World(types, np.full((NUM_CELLS, 4), 0.5), law)
     found = []
-    for _ in range(40):
+    for _ in range(25):
         _, units = rough_units(rng, world, 400, 400)
         groups = pi.sorted_groups(units)
         found.append((groups.p_value < 0.1, groups.effect_p_value < 0.1))
     benefit, effect = np.mean(found, axis=0)
-    assert benefit < 0.1 and effect < 0.1 + 3 * 0.05
+    assert benefit < 0.1 and effect < 0.1 + 3 * 0.06
 
 
 def test_a_small_group_does_not_widen_the_others():
