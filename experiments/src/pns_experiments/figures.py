@@ -57,6 +57,26 @@ def draw_bias(folder: Path, entries: list[Row]) -> None:
     _save(figure, folder / "bias")
 
 
+def draw_tradeoff(folder: Path, entries: list[Row]) -> None:
+    """Draws width against set coverage by factor of the draws; factor 1 is filled."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for number, entry in enumerate(entries):
+        names = [n.removeprefix("width_") for n in entry if n.startswith("width_")]
+        coverage = [100 * entry[f"set_coverage_{name}"].mean for name in names]
+        width = [entry[f"width_{name}"].mean for name in names]
+        color = f"C{number}"
+        axes.plot(coverage, width, "o-", color=color, mfc="none", label=entry["method"])
+        one = names.index("1")
+        axes.plot(coverage[one], width[one], "o", color=color, ms=9)
+    oracle = entries[0]["oracle_width"].mean
+    axes.axhline(oracle, color="grey", lw=0.8, ls=":", label="the identified set")
+    axes.axvline(95, color="grey", lw=0.8)
+    axes.set(xlabel="set coverage, % (promised: 95)", ylabel="mean width")
+    axes.legend(frameon=False)
+    _save(figure, folder / "tradeoff")
+
+
 def _plot_line(
     axes: Any, entries: list[Row], size: Callable[[Row], int], name: str
 ) -> None:

@@ -93,15 +93,10 @@ class FrontDoor:
         """Returns the default of pns-estimate."""
         return pe.get_method(self.method).recipe
 
-    def answer(
-        self,
-        key: Key[jax.Array, ""],
-        tables: Tables,
-        z: Points,
-        alpha: float,
-        size: Size,
-    ) -> Answer:
-        """Fits an estimator to data frames and asks it."""
+    def predict(
+        self, key: Key[jax.Array, ""], tables: Tables, z: Points, size: Size
+    ) -> pe.Prediction:
+        """Fits an estimator to data frames; the prediction answers for the points."""
         estimator = pe.PnsEstimator(
             self.method,
             seed=int(jax.random.randint(key, (), 0, 2**31 - 1)),
@@ -113,7 +108,18 @@ class FrontDoor:
             _frame(s.z).assign(x=np.asarray(s.x), y=np.asarray(s.y)) for s in tables
         ]
         estimator.fit(*frames, treatment="x", outcome="y")
-        prediction = estimator.predict(_frame(z))
+        return estimator.predict(_frame(z))
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Bounds PNS of each point."""
+        prediction = self.predict(key, tables, z, size)
         intervals, atoms = prediction.intervals(alpha), prediction.atoms()
         joint = atoms[["p00", "p01", "p10", "p11"]].to_numpy().reshape(-1, 2, 2)
         return Answer(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import app
 
-from pns_experiments.figures import draw_bias, draw_sensitivity
+from pns_experiments.figures import draw_bias, draw_sensitivity, draw_tradeoff
 from pns_experiments.paper import find_row
 from pns_experiments.runner import read_config, write_text
 from pns_experiments.tables import (
@@ -55,6 +55,11 @@ def _report_bias(folder: Path, entries: list[Row]) -> str:
     return number_table(entries)
 
 
+def _report_tradeoff(folder: Path, entries: list[Row]) -> str:
+    draw_tradeoff(folder, entries)
+    return number_table(entries)
+
+
 def _report_numbers(folder: Path, entries: list[Row]) -> str:
     del folder
     return number_table(entries)
@@ -76,6 +81,7 @@ _REPORTS: dict[str, Callable[[Path, list[Row]], str]] = {
     "robustness": _report_scores,
     "sensitivity": _report_sensitivity,
     "bias": _report_bias,
+    "tradeoff": _report_tradeoff,
     "compute": _report_numbers,
     "tune": _report_tuning,
     "average": _report_numbers,
