@@ -298,7 +298,9 @@ class PnsEstimator:
 
         Without rows it is over the people of the tables, and debiased: no draws, no
         bias of the networks, and what plain frequencies say is used, too. With rows it is
-        over other people, rests on the draws, and is wider.
+        over other people and rests on the draws. Draws are made for single people: what
+        their means share is not calibrated, and the interval may be too narrow or too
+        wide.
 
         Args:
           rows: people with the covariates of training; those of the tables if None.
