@@ -183,7 +183,7 @@ def _draw_groups(people: SortedPeople) -> str:
     axes.set_xticks(place, [str(group) for group in people.table.index])
     axes.set(xlabel="group by predicted benefit", ylabel="share of people")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left")
     return svg(figure, "Bounds of benefit and harm in each group")
 
 

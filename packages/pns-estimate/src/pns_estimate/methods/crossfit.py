@@ -145,7 +145,7 @@ def _describe(
         "networks": f"{len(result.member_fold)}, each trained without one of "
         f"{recipe.num_folds} parts of the data",
         "each network": f"{backbone.bottleneck or 'all'} linear combinations of the "
-        f"covariates, {backbone.depth} layers of {backbone.width} "
+        f"covariates, {backbone.depth + 1} hidden layers of {backbone.width} "
         f"({backbone.activation}), weight decay {chosen.training.weight_decay:g}; the "
         f"best of {len(recipe.portfolio)} kinds by the loss on data not seen",
         "loss on data not seen": f"{min(result.losses):.4f} nats (one network a part)",
