@@ -77,4 +77,4 @@ def find_row(label: str, entry: dict[str, Any]) -> str:
 
 def format_sizes(observational: int, experimental: int) -> str:
     """Formats sample sizes in thousands."""
-    return f"{observational // 1000}k + {experimental // 1000}k"
+    return f"{observational / 1000:g}k + {experimental / 1000:g}k"
