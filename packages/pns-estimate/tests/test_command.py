@@ -181,7 +181,7 @@ def test_weights_and_groups_reach_the_fit(folder, in_process):
     done = in_process(
         *("--observational=log_w.csv", "--experimental=trial_w.csv", *FIT[2:]),
         *("--covariates=age,member", "--weights=w", "--weights_are=sampling"),
-        *("--groups=home", "--method=linear", "--num_draws=200", "--out=weighted"),
+        *("--groups=home", "--method=folded", "--num_draws=200", "--out=weighted"),
     )
     assert done.returncode == 0, done.stderr
     loaded = pe.PnsEstimator.load(folder / "weighted" / "model")
