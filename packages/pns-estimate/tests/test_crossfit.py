@@ -56,6 +56,17 @@ def test_draws_of_a_known_cell_have_the_moments_of_its_posterior(sampler):
     np.testing.assert_allclose(estimate.mu[0], hits / size, rtol=1e-6)
 
 
+def test_a_cell_of_the_rare_size_itself_is_rare(sampler):
+    """Strength 1,000 counts as 500 there; 3,000 units are in the cell."""
+    z = np.zeros((1, 2), np.float32)
+    profile = sampler.profile._replace(rare_size=3000.0)
+    rare = dataclasses.replace(sampler, profile=profile)
+    counts = sampler.cells.counts[0, 4:].reshape(2, 2)
+    for one, strength in ((sampler, 1000), (rare, 500)):
+        expected = (strength / 2 + counts[:, 1]) / (strength + counts.sum(axis=1))
+        np.testing.assert_allclose(one.atoms(z).mu[0], expected, rtol=1e-6)
+
+
 def test_people_of_a_cell_share_their_draws_and_others_get_the_models(sampler):
     z = np.array([[0, 0], [1, 0], [0, 0], [-0.0, 0]], np.float32)
     drawn = sampler.draws(jax.random.key(0), z, 200)

@@ -45,7 +45,7 @@ class Population:
 
     No draws are needed here, and no answer inherits the networks' bias. Masks and weights
     are over all rows, the observational ones first; or functions that make them of
-    the covariates. They must be known before treatment.
+    the covariates. They may not depend on treatment or outcome.
 
     Attributes:
       people: covariates as they were given, the observational ones first.

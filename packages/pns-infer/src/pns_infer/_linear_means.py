@@ -114,8 +114,8 @@ def linear_means(
       units: rows of both sources.
       matrix: coefficients of each row over eta = (mu1, mu0, p11, p10, p01, p00).
       offset: constants of each row.
-      member: weight of each row in a subgroup; it must be known before treatment and
-        mean the same in both sources, as a function of covariates does.
+      member: weight of each row in a subgroup; it may not depend on choice, arm or
+        outcome, and must mean the same in both sources, as a function of covariates does.
       source: whose covariates the target has; 'both': of all rows together.
     """
     check_option("source", source, ("both", "observational", "experimental"))
