@@ -20,9 +20,8 @@ from pns_bounds._checks import (
 Incompatible = Literal["raise", "project", "allow"]
 
 CONSTRAINTS = ("p11 <= mu1", "mu1 <= 1 - p10", "p01 <= mu0", "mu0 <= 1 - p00")
+"""What observational cells demand of the arms, eq:observational-constraints, in words."""
 
-
-# The slacks of CONSTRAINTS as an affine map of eta = (mu1, mu0, p11, p10, p01, p00).
 SLACK_MATRIX = read_only(
     [
         [1, 0, -1, 0, 0, 0],
@@ -31,7 +30,12 @@ SLACK_MATRIX = read_only(
         [0, -1, 0, 0, 0, -1],
     ]
 )
+"""The slacks of `CONSTRAINTS` are SLACK_MATRIX eta + SLACK_OFFSET.
+
+Here eta = (mu1, mu0, p11, p10, p01, p00).
+"""
 SLACK_OFFSET = read_only([0, 1, 0, 1])
+"""The constants of the slacks; see `SLACK_MATRIX`."""
 
 
 def mu_limits(joint: Array) -> tuple[Array, Array]:

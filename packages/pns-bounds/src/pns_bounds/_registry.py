@@ -20,7 +20,6 @@ from pns_bounds._atoms import (
 )
 from pns_bounds._estimand import Estimand
 
-# Tian and Pearl's terms, eq:pns-lower-1 (the constant 0 is the floor) and eq:pns-upper-1.
 PNS = Estimand(
     name="pns",
     sentence=(
@@ -43,6 +42,11 @@ PNS = Estimand(
     ],
     upper_offset=[0, 1, 0, 0],
 )
+"""The probability of necessity and sufficiency, P(Y_1=1, Y_0=0 | z).
+
+Its terms are those of Tian and Pearl, eq:pns-lower-1 (the constant 0 is the floor) and
+eq:pns-upper-1.
+"""
 
 
 def _renamed(
@@ -78,6 +82,7 @@ HARM = _renamed(
     lower_labels=("mu0 - mu1", "P(y) - mu1", "mu0 - P(y)"),
     upper_labels=("mu0", "1 - mu1", "p01 + p10", "mu0 - mu1 + p00 + p11"),
 )
+"""The probability of harm, P(Y_1=0, Y_0=1 | z): PNS with the arms exchanged."""
 ALWAYS = _renamed(
     lambda atoms: flip_outcome(atoms, arm=0),
     name="always",
@@ -85,6 +90,7 @@ ALWAYS = _renamed(
     lower_labels=("mu1 + mu0 - 1", "mu0 - p01 - p10", "mu1 - p11 - p00"),
     upper_labels=("mu1", "mu0", "P(y)", "mu1 + mu0 - P(y)"),
 )
+"""The probability of the outcome with or without the treatment, P(Y_1=1, Y_0=1 | z)."""
 NEVER = _renamed(
     lambda atoms: flip_outcome(atoms, arm=1),
     name="never",
@@ -94,6 +100,7 @@ NEVER = _renamed(
     lower_labels=("1 - mu1 - mu0", "p10 + p01 - mu0", "p11 + p00 - mu1"),
     upper_labels=("1 - mu1", "1 - mu0", "1 - P(y)", "1 - mu1 - mu0 + P(y)"),
 )
+"""The probability of the outcome neither with nor without it, P(Y_1=0, Y_0=0 | z)."""
 PN = Estimand(
     name="pn",
     sentence=(
@@ -108,6 +115,7 @@ PN = Estimand(
     upper_offset=[0],
     denominator=[0, 0, 1, 0, 0, 0],
 )
+"""The probability of necessity, P(Y_0=0 | X=1, Y=1, z)."""
 PS = Estimand(
     name="ps",
     sentence=(
@@ -122,6 +130,7 @@ PS = Estimand(
     upper_offset=[0],
     denominator=[0, 0, 0, 0, 0, 1],
 )
+"""The probability of sufficiency, P(Y_1=1 | X=0, Y=0, z)."""
 
 
 class BenefitForm(NamedTuple):
@@ -217,6 +226,7 @@ def _benefit_side(
 
 _estimands = {each.name: each for each in (PNS, HARM, PN, PS, ALWAYS, NEVER)}
 ESTIMANDS: Mapping[str, Estimand] = types.MappingProxyType(_estimands)
+"""Every estimand that has a name, by that name; `register_estimand` adds one."""
 
 
 def register_estimand(estimand: Estimand) -> Estimand:

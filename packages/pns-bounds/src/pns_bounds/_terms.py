@@ -27,8 +27,11 @@ def bound_terms(atoms: Atoms) -> BoundTerms:
     )
 
 
-# The terms of PNS as an affine map of the atoms, g = A eta + b (app. sec:pns-theory), over
-# eta = (mu1, mu0, p11, p10, p01, p00): three lower terms (the constant 0 is left out),
-# then four upper ones.
 TERM_MATRIX = read_only(PNS.lower_matrix + PNS.upper_matrix)
+"""The terms of PNS are TERM_MATRIX eta + TERM_OFFSET (app. sec:pns-theory).
+
+Here eta = (mu1, mu0, p11, p10, p01, p00). Rows are the three lower terms (the constant 0
+is left out), then the four upper ones.
+"""
 TERM_OFFSET = read_only(PNS.lower_offset + PNS.upper_offset)
+"""The constants of the terms; see `TERM_MATRIX`."""

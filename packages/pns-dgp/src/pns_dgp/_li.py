@@ -306,9 +306,12 @@ def is_near_degenerate(model: LiModel, margin: float = 0.1) -> bool:
     return not all(margin < mean < 1 - margin for mean in means)
 
 
-# The first twenty seeds from 100 on whose 20-covariate members are not nearly degenerate
-# (of 44; about half of the family is). Fixed, for studies over many members.
 LI_PANEL_SEEDS = (
     *(100, 101, 104, 110, 112, 113, 114, 115, 116, 118),
     *(120, 121, 122, 126, 130, 136, 137, 139, 141, 143),
 )
+"""Seeds of `random_li_model` for studies over many members.
+
+They are the first twenty from 100 on whose members with 20 covariates are not nearly
+degenerate (of 44; about half of the family is).
+"""

@@ -15,7 +15,9 @@ from jaxtyping import Float, Int, Key, Num
 
 Array = jax.Array | np.ndarray
 Source = Literal["observational", "experimental"]
+"""Where a table comes from: units chose for themselves, or were assigned at random."""
 SOURCES: tuple[Source, ...] = get_args(Source)
+"""Both values of `Source`, the observational one first."""
 
 
 class Population(NamedTuple):

@@ -53,8 +53,8 @@ class CellLayout(NamedTuple):
     source: tuple[int, ...]
 
 
-# Four observational outcomes (x, y), then two experimental outcomes for each arm.
 TWO_TABLES = CellLayout(group=(0, 0, 0, 0, 1, 1, 2, 2), source=(0, 0, 0, 0, 1, 1, 1, 1))
+"""Four observational outcomes (x, y), then two experimental outcomes for each arm."""
 
 
 class TwoStage(NamedTuple):

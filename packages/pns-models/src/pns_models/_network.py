@@ -90,6 +90,7 @@ class NetworkConfig(Protocol):
 _Config = TypeVar("_Config", bound=type[NetworkConfig])
 _NETWORKS: dict[str, type[NetworkConfig]] = {}
 NETWORKS: Mapping[str, type[NetworkConfig]] = types.MappingProxyType(_NETWORKS)
+"""Every network configuration that has a kind, by it; `register_network` adds one."""
 
 
 def register_network(config_class: _Config) -> _Config:

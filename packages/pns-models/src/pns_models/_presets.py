@@ -49,8 +49,6 @@ def _paper_enn(
     )
 
 
-# The tables of hyperparameters of the epistemic networks (tab:enn-hparams) and of the
-# bootstrap (tab:mb-hparams) to the letter; where prose and table differ, the table.
 PRESETS: dict[str, Recipe] = {
     "paper_low_dim": _paper_enn(128, 20, (64, 64), 1.0, 3e-4, 800),
     # The same, starting as the library does that the paper used.
@@ -80,6 +78,12 @@ PRESETS: dict[str, Recipe] = {
         EnsembleConfig(_SILU, num_members=20), TrainConfig(data_noise="exponential")
     ),
 }
+"""Recipes by name.
+
+Those of the paper follow its tables of hyperparameters of the epistemic networks
+(tab:enn-hparams) and of the bootstrap (tab:mb-hparams) to the letter; where prose and table
+differ, the table. The default ones are ours.
+"""
 
 
 def _member(
@@ -89,9 +93,9 @@ def _member(
     return Recipe(AnchoredConfig(backbone), training)
 
 
-# Members of a cross-fitted ensemble; the data choose one by cross-fitted loss.
 PORTFOLIO: tuple[Recipe, ...] = (
     _member(64, 1, "relu", make_member_training(1e-2, 0.1, 3000)),
     _member(64, 1, "relu", make_member_training(1e-2, 0.5, 3000)),
     _member(32, 2, "silu", make_member_training(5e-3, 1.0, 2000)),
 )
+"""Recipes of a member of a cross-fitted ensemble; the data choose by cross-fitted loss."""
