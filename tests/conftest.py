@@ -1,4 +1,4 @@
-"""Runs the programs of experiments/."""
+"""What several tests of the workspace share."""
 
 import subprocess
 import sys
@@ -25,3 +25,17 @@ def run_program() -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def small_default() -> str:
+    """Code to run first: the default method trains 4 small networks instead of 45."""
+    return (
+        "import pns_estimate as _pe, pns_models as _pm\n"
+        "_member = _pm.Recipe(\n"
+        "    _pm.AnchoredConfig(_pm.Backbone(width=32, depth=1, bottleneck=3)),\n"
+        "    _pm.make_member_training(max_steps=300),\n"
+        ")\n"
+        "_small = _pe.CrossFitRecipe((_member,), num_folds=2, members_per_fold=2)\n"
+        "object.__setattr__(_pe.get_method('crossfit'), 'recipe', _small)\n"
+    )

@@ -1,0 +1,185 @@
+"""The documentation site: it builds without a warning, and its commands run."""
+
+import importlib
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PACKAGES = [
+    path.parent.name.replace("-", "_")
+    for path in ROOT.glob("packages/*/pyproject.toml")
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """Builds the site."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    done = subprocess.run(
+        [sys.executable, str(DOCS / "build.py"), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert done.stderr == ""
+    return folder
+
+
+class Page(HTMLParser):
+    """Collects what a page links to, what it loads, and its anchors."""
+
+    def __init__(self, text: str):
+        """Reads the page."""
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.anchors.add(values.get("id") or "")
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        elif values.get("src"):
+            self.loaded.append(values["src"])
+        elif tag == "link" and values.get("rel") in {"stylesheet", "icon"}:
+            self.loaded.append(values["href"])
+
+
+@pytest.fixture(scope="module")
+def pages(site) -> dict[Path, Page]:
+    """Every page of the site but the one for addresses that do not exist."""
+    paths = set(site.rglob("*.html")) - {site / "404.html"}
+    return {path: Page(path.read_text(encoding="utf-8")) for path in paths}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_in_the_api_reference(site, package):
+    text = (site / "api" / f"{package}.html").read_text(encoding="utf-8")
+    names = importlib.import_module(package).__all__
+    assert len(names) > 10
+    assert [name for name in names if f'id="{package}.{name}"' not in text] == []
+    assert "&gt;&gt;&gt; " not in re.sub(r"<pre.*?</pre>", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.slow
+def test_links_lead_to_pages_and_headings_that_exist(pages):
+    internal = 0
+    for path, page in pages.items():
+        for link in page.links:
+            target, _, anchor = unquote(link).partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            found = (path.parent / target).resolve() if target else path
+            found = found / "index.html" if found.is_dir() else found
+            assert found.exists(), f"{path.name} links to {link}"
+            if anchor and found in pages and not anchor.startswith("__"):
+                assert anchor in pages[found].anchors, f"{path.name} links to {link}"
+            internal += 1
+    assert internal > 100
+
+
+@pytest.mark.slow
+def test_pages_load_nothing_from_elsewhere(pages):
+    for path, page in pages.items():
+        assert page.loaded
+        for address in page.loaded:
+            if not address.startswith("data:"):
+                assert (path.parent / address.partition("?")[0]).exists(), address
+
+
+@pytest.mark.slow
+def test_the_command_of_the_first_page_writes_the_files_it_lists(
+    small_default, tmp_path
+):
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    tables = text[text.index("```python\n") + 10 :].partition("```")[0]
+    found = re.search(r"```bash\npns-estimate (.*?)```", text, re.DOTALL)
+    assert found
+    arguments = shlex.split(found[1].replace("\\\n", " "))
+    run = f"_command.run(['pns-estimate', *{arguments!r}])"
+    for code in (
+        tables,
+        f"{small_default}from pns_estimate import _command\n{run}",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+    section = text[text.index("| file |") :].partition("\n\n")[0]
+    listed = {
+        name
+        for line in section.splitlines()[2:]
+        for name in re.findall(r"`([\w.]+)`", line.split("|")[1])
+    }
+    assert listed == {path.name for path in (tmp_path / "run").iterdir()}
+    intervals = pd.read_csv(tmp_path / "run" / "intervals.csv")
+    assert intervals["lower"][0] > 0.3 > intervals["upper"][1]
+
+
+@pytest.fixture(scope="module")
+def build():
+    """The module docs/build.py."""
+    spec = importlib.util.spec_from_file_location("docs_build", DOCS / "build.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_section_ends_at_the_next_heading_of_its_level(build, tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(
+        "# Title\n\nOne.\n\n## To do, first\n\nTwo.\n\n```\n# no heading\n```\n\n"
+        "### Deeper\n\nThree.\n\n## Next\n\nFour.\n"
+    )
+    section = build.read_section(path, "to-do-first")
+    assert section.startswith("Two.") and section.endswith("### Deeper\n\nThree.\n")
+    assert "# no heading" in section
+    assert build.read_section(path).startswith("One.\n\n## To do")
+
+
+def test_what_a_page_cannot_include_or_link_to_is_an_error(build, tmp_path):
+    with pytest.raises(build.DocsError, match="no heading #nowhere"):
+        build.read_section(ROOT / "README.md", "nowhere")
+    source = DOCS / "index.md"
+    with pytest.raises(build.DocsError, match=r"links to absent\.md"):
+        build._relink("[a](absent.md)", source, tmp_path / "index.md", tmp_path)
+
+
+def test_links_out_of_the_documentation_lead_to_the_page_that_shows_the_same(
+    build, tmp_path
+):
+    source, place = ROOT / "experiments" / "METHOD.md", tmp_path / "method.md"
+    text = "[a](../packages/pns-infer/README.md#x), [b](README.md), `[c](d.md)`"
+    code = "\n```\n[e](f.md)\n```\n"
+    found = build._relink(
+        text.replace("`[c](d.md)`", "") + code, source, place, tmp_path
+    )
+    assert found == "[a](api/pns_infer.md), [b](results.md), " + code
+
+
+def test_scripts_split_into_text_and_code(build):
+    script = '"""Title."""\n\n# %% [markdown]\n# # Head\n#\n# Text.\n\n# %%\nx = 1\n\n# %%\ny\n'
+    assert build.split_cells(script) == [
+        (True, "# Head\n\nText.\n"),
+        (False, "x = 1\n"),
+        (False, "y\n"),
+    ]
