@@ -2,7 +2,8 @@
 
 A page of docs/ may hold a line such as `<!-- include: experiments/METHOD.md -->`, or one
 with a heading, `<!-- include: WORKSPACE.md#commands -->`: the text is read from there, so
-nothing is written twice. Links that leave docs/ are led to the page that shows the same
+nothing is written twice. `<!-- results: low_dim -->` shows the tables of a folder of
+experiments/results with the commands that computed them. Links that leave docs/ are led to the page that shows the same
 thing. A script of docs/examples/ becomes a page with its text, its code, and what the
 code prints and draws when it runs.
 
@@ -11,6 +12,7 @@ Usage: python docs/build.py FOLDER
 
 import contextlib
 import io
+import json
 import os
 import re
 import shutil
@@ -34,6 +36,7 @@ PAGES = {
     },
 }
 _INCLUDE = re.compile(r"^<!-- include: (\S+?)(?:#(\S+))? -->$", re.MULTILINE)
+_RESULTS = re.compile(r"^<!-- results: (\w+) -->$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
@@ -75,7 +78,30 @@ def _make_page(source: Path, place: Path, out: Path) -> str:
             raise DocsError(f"{source.name} includes {match[1]}, which does not exist.")
         return _relink(read_section(path, match[2]), path, place, out)
 
-    return _INCLUDE.sub(fill, text)
+    return _RESULTS.sub(lambda match: show_results(match[1]), _INCLUDE.sub(fill, text))
+
+
+def show_results(name: str) -> str:
+    """Returns the tables of a folder of results, and the commands behind them."""
+    folder = ROOT / "experiments" / "results" / name
+    tables = sorted(folder.glob("*.md"))
+    runs = sorted(folder.glob("*.runs.json"))
+    if not tables or not runs:
+        raise DocsError(f"experiments/results/{name} has no table or no commands.")
+    commands: dict[str, None] = {}  # without repetition, in order
+    for path in runs:
+        for run in json.loads(path.read_text(encoding="utf-8")):
+            commands[f"python experiments/{run['command']}"] = None
+    parts = [
+        '<div class="wide" markdown>\n',
+        *(path.read_text(encoding="utf-8") for path in tables),
+        "</div>\n",
+        '??? note "What computed it"\n',
+        "    ```",
+        *(f"    {command}" for command in commands),
+        "    ```",
+    ]
+    return "\n".join(parts)
 
 
 def read_section(path: Path, anchor: str | None = None) -> str:

@@ -29,7 +29,7 @@ def run_program() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def small_default() -> str:
-    """Code to run first: the default method trains 4 small networks instead of 45."""
+    """Code to run first: the default method trains 4 small networks instead of 40."""
     return (
         "import pns_estimate as _pe, pns_models as _pm\n"
         "_member = _pm.Recipe(\n"

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -132,6 +134,87 @@ def test_the_command_of_the_first_page_writes_the_files_it_lists(
     assert listed == {path.name for path in (tmp_path / "run").iterdir()}
     intervals = pd.read_csv(tmp_path / "run" / "intervals.csv")
     assert intervals["lower"][0] > 0.3 > intervals["upper"][1]
+
+
+def text_of(site: Path, name: str) -> str:
+    """Returns a page of the site without its markup."""
+    page = (site / name).read_text(encoding="utf-8")
+    return re.sub(r"<[^>]*>", "", page.partition("<article")[2]).replace("&#39;", "'")
+
+
+@pytest.mark.slow
+def test_examples_show_what_they_printed_and_drew(site):
+    sexes = text_of(site, "examples/two_sexes.html")
+    assert "benefit among men: 0.490 to 0.490" in sexes
+    assert "harm among women: 0.000 to 0.000" in sexes
+    assert "men: at least P(y) - mu0, at most mu1" in sexes
+    own = text_of(site, "examples/own_draws.html")
+    for name, truth in (("Ann", 0.4), ("Bo", 0.0)):
+        found = re.search(rf"{name}: ([\d.]+) to ([\d.]+)", own)
+        assert found and float(found[1]) <= truth <= float(found[2]) < 0.8
+    trial = text_of(site, "examples/marketing_trial.html")
+    assert re.search(r"visit with the e-mail, 16\.\d% without", trial)
+    assert "invented customers" in trial and "both, by covariates" in trial
+    assert (site / "examples" / "marketing_trial_1.svg").stat().st_size > 5000
+
+
+def test_the_counts_of_the_two_sexes_are_the_same_everywhere():
+    found = [
+        re.findall(r"^(?:CHOSE|ASSIGNED) = .*$", path.read_text(), re.MULTILINE)
+        for path in (
+            ROOT / "experiments" / "two_sexes.py",
+            DOCS / "examples" / "two_sexes.py",
+            DOCS / "figures.py",
+        )
+    ]
+    assert len(found[0]) == 2 and found[0] == found[1] == found[2]
+
+
+@pytest.mark.slow
+def test_the_marketing_trial_runs_on_the_public_file(tmp_path):
+    folder = Path(os.environ.get("PNS_DATA", ROOT.parent / "shared" / "data"))
+    csv = folder / "hillstrom" / "hillstrom.csv.gz"
+    if not csv.is_file():
+        pytest.skip("the public data sets are not here; PNS_DATA names their folder")
+    done = subprocess.run(
+        [sys.executable, str(DOCS / "examples" / "marketing_trial.py")],
+        env={**os.environ, "HILLSTROM_CSV": str(csv), "MPLBACKEND": "svg"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Hillstrom's customers 64000" in done.stdout
+    assert "18.3% visit with the e-mail, 10.6% without" in done.stdout
+
+
+@pytest.mark.slow
+def test_every_folder_of_results_is_shown(site):
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- results: (\w+) -->", page)
+    folders = [
+        p.name for p in (ROOT / "experiments" / "results").iterdir() if p.is_dir()
+    ]
+    assert sorted(shown) == sorted(folders)
+    text = text_of(site, "results.html")
+    assert text.count("python experiments/") >= len(folders)
+
+
+@pytest.mark.slow
+def test_pictures_are_what_the_script_draws(tmp_path):
+    """The same words and shapes; numbers within a hundredth of a point."""
+    subprocess.run(
+        [sys.executable, str(DOCS / "figures.py"), str(tmp_path)], check=True
+    )
+    drawn = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    kept = {path.name: path.read_text() for path in (DOCS / "figures").glob("*.svg")}
+    assert set(drawn) == set(kept) and len(kept) == 5
+    number = re.compile(r"-?\d+\.\d+")
+    for name, text in kept.items():
+        assert number.sub("", text) == number.sub("", drawn[name]), name
+        values = [np.array(number.findall(each), float) for each in (text, drawn[name])]
+        np.testing.assert_allclose(*values, atol=0.01, err_msg=name)
 
 
 @pytest.fixture(scope="module")
