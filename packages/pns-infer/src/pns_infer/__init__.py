@@ -76,12 +76,11 @@ from pns_infer._metrics import (
 )
 from pns_infer._per_point import per_point_draws
 from pns_infer._prepare_units import PreparedUnits, prepare_units
-from pns_infer._residual import (
+from pns_infer._residual_draws import draw_residual, residual_mean
+from pns_infer._residual_profile import (
     ResidualProfile,
     ResidualSettings,
-    draw_residual,
     profile_residual,
-    residual_mean,
 )
 from pns_infer._score_test import ScoreTest, score_test
 from pns_infer._source_model import (

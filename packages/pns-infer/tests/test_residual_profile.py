@@ -1,30 +1,11 @@
-"""The local residual: its likelihood by an urn, its settings from their own model."""
+"""The local residual's likelihood by an urn; its settings from data of their own model."""
 
-import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
-from pns_infer import _residual
-
-MODEL = pb.Atoms(np.array([[0.3, 0.2], [0.15, 0.35]]), np.array([0.4, 0.6]))
-
-
-def make_settings(
-    strength=200.0,
-    temperature=1.0,
-    size=1,
-    experimental_strength=None,
-    rare_factor=1.0,
-):
-    fields = (1.0, strength, experimental_strength or strength, temperature)
-    return pi.ResidualSettings(
-        *(np.full(size, value) for value in (*fields, temperature, rare_factor))
-    )
-
-
-def repeat(atoms, size):
-    return pb.Atoms(*(np.repeat(part[None], size, axis=0) for part in atoms))
+from pns_infer import _residual_profile
+from residual_examples import MODEL, repeat
 
 
 def urn_probability(shape, counts):
@@ -44,7 +25,7 @@ def test_dirichlet_multinomial_is_the_probability_of_an_urn(scale):
     counts = rng.integers(0, 9, (20, 4)).astype(float)
     counts[0] = 0
     np.testing.assert_allclose(
-        _residual._dirichlet_multinomial(shape, counts),
+        _residual_profile._dirichlet_multinomial(shape, counts),
         [urn_probability(*pair) for pair in zip(shape, counts, strict=True)],
         rtol=1e-9,
         atol=1e-9,
@@ -204,7 +185,7 @@ def test_members_of_a_common_error_are_drawn_about_and_the_ensembles_mean_counts
 def test_many_rows_are_judged_by_a_sample(monkeypatch):
     data = simulate(64, num_cells=30, units=20)
     everything = profile_of(*data)
-    monkeypatch.setattr(_residual, "_MAX_ROWS", 20)
+    monkeypatch.setattr(_residual_profile, "_MAX_ROWS", 20)
     sample = profile_of(*data)
     assert len(sample.weight) > len(everything.weight)  # fewer rows know less
     np.testing.assert_array_equal(sample.weight, profile_of(*data).weight)
@@ -222,15 +203,6 @@ def test_settings_are_drawn_by_weight_and_averaged():
         np.testing.assert_allclose(mean, [0.3 * values[0] + 0.7 * values[1]])
     # All settings of a draw come from one point.
     np.testing.assert_array_equal(drawn.draw_scale + 2, drawn.observational_strength)
-
-
-OBSERVATIONAL = np.array([[30, 12], [9, 41]])
-EXPERIMENTAL = np.array([[22, 14], [11, 30]])
-
-
-def draw(settings, size):
-    rng, draws = np.random.default_rng(0), repeat(MODEL, size)
-    return pi.draw_residual(rng, draws, OBSERVATIONAL, EXPERIMENTAL, settings)
 
 
 def test_a_model_that_is_worse_where_people_are_rare_is_worth_less_there():
@@ -253,143 +225,6 @@ def test_a_model_that_is_worse_where_people_are_rare_is_worth_less_there():
     joined[2][len(large[3]) :] += 300
     rows = pb.Atoms(*map(np.concatenate, zip(large[0], same[0], strict=True)))
     assert profile_of(rows, *joined).mean().rare_factor[0] > 0.6
-
-
-def test_a_rare_cell_has_the_strength_times_the_factor():
-    size = 500
-    half = make_settings(400.0, 1.3, rare_factor=0.5)
-    rng, draws = np.random.default_rng(0), repeat(MODEL, size)
-    counts = (OBSERVATIONAL, EXPERIMENTAL)
-    rare = pi.draw_residual(rng, draws, *counts, half, is_rare=True)
-    expected = draw(make_settings(200.0, 1.3), size)
-    for given, wanted in zip(rare, expected, strict=True):
-        np.testing.assert_array_equal(given, wanted)
-    many = [np.repeat(part[None], 2, axis=0) for part in counts]
-    means = pi.residual_mean(repeat(MODEL, 2), *many, half, np.array([True, False]))
-    for i, strength in enumerate((200.0, 400.0)):
-        alone = pi.residual_mean(
-            repeat(MODEL, 1), *(part[:1] for part in many), make_settings(strength)
-        )
-        for given, wanted in zip(means, alone, strict=True):
-            np.testing.assert_allclose(given[i], wanted[0], rtol=1e-12)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 2.5])
-def test_draws_have_the_mean_and_variance_of_a_dirichlet(temperature):
-    """Counts and strength keep mu well inside its limits: no projection binds."""
-    size = 40_000
-    settings = make_settings(800.0, temperature, size, experimental_strength=400.0)
-    drawn = draw(settings, size)
-    outcome = np.stack([1 - MODEL.mu, MODEL.mu], axis=-1)
-    shapes = [
-        (drawn.joint.reshape(size, 1, 4), 800 * MODEL.joint.reshape(1, 4), (1, 4)),
-        (np.stack([1 - drawn.mu, drawn.mu], axis=-1), 400 * outcome, (2, 2)),
-    ]
-    for (values, prior, form), counts in zip(
-        shapes, (OBSERVATIONAL, EXPERIMENTAL), strict=True
-    ):
-        shape = (prior + counts.reshape(form)) / temperature
-        total = shape.sum(axis=-1, keepdims=True)
-        mean = shape / total
-        variance = mean * (1 - mean) / (total + 1)
-        error = np.sqrt(variance.max() / size)
-        np.testing.assert_allclose(values.mean(axis=0), mean, atol=4.5 * error)
-        np.testing.assert_allclose(
-            values.var(axis=0), variance, rtol=5 * np.sqrt(2 / size)
-        )
-
-
-def test_the_mean_of_draws_is_residual_mean():
-    size = 40_000
-    settings = make_settings(300.0, 1.7)
-    drawn = draw(settings, size)
-    mean = pi.residual_mean(
-        repeat(MODEL, 1), OBSERVATIONAL[None], EXPERIMENTAL[None], settings
-    )
-    for draws, value in zip(drawn, mean, strict=True):
-        error = draws.std(axis=0).max() / np.sqrt(size)
-        np.testing.assert_allclose(draws.mean(axis=0), value[0], atol=4.5 * error)
-
-
-def test_endless_strength_gives_the_model_and_endless_counts_the_frequencies():
-    settings = make_settings(1e14, size=50)
-    drawn = draw(settings, 50)
-    for values, expected in zip(drawn, MODEL, strict=True):
-        np.testing.assert_allclose(
-            values, np.broadcast_to(expected, values.shape), 1e-5
-        )
-    counts = 1e14 * MODEL.joint[::-1], 1e14 * np.array([[0.5, 0.5], [0.5, 0.5]])
-    drawn = pi.draw_residual(
-        np.random.default_rng(0), repeat(MODEL, 50), *counts, make_settings(32.0)
-    )
-    np.testing.assert_allclose(drawn.joint - MODEL.joint[::-1], 0, atol=1e-5)
-    np.testing.assert_allclose(drawn.mu, 0.5, atol=1e-5)
-
-
-def extreme_laws(rng, size):
-    cells = np.exp(rng.uniform(-40, 0, (size, 4)))
-    cells[: size // 8] = np.eye(4)[rng.integers(0, 4, size // 8)]
-    joint = (cells / cells.sum(axis=-1, keepdims=True)).reshape(-1, 2, 2)
-    mu = np.where(rng.random((size, 2)) < 0.3, 0.0, rng.random((size, 2)))
-    return pb.project_to_compatible(pb.Atoms(joint, mu))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("strength", [1e-6, 0.02, 32.0, 65536.0, 1e15])
-@pytest.mark.parametrize(
-    "counts",
-    [
-        np.zeros((2, 2)),
-        np.array([[0.3, 0.0], [1e-9, 2.7]]),
-        np.array([[0, 10**12], [3, 0]]),
-        np.full((2, 2), 1e200),
-    ],
-    ids=["none", "fractional", "large", "huge"],
-)
-def test_draws_are_compatible_with_no_tolerance(counts, strength, dtype):
-    """Tiny shapes underflow by the thousand; contradicting counts are projected."""
-    rng = np.random.default_rng(0)
-    draws = pb.Atoms(*(part.astype(dtype) for part in extreme_laws(rng, 500)))
-    settings = make_settings(strength, 2.9, 500)
-    drawn = pi.draw_residual(rng, draws, counts, counts[::-1], settings)
-    mean = pi.residual_mean(
-        draws,
-        np.broadcast_to(counts, (500, 2, 2)),
-        np.broadcast_to(counts[::-1], (500, 2, 2)),
-        make_settings(strength),
-    )
-    assert mean.mu.dtype == mean.joint.dtype == dtype
-    for atoms in (drawn, mean):
-        assert np.all(pb.is_compatible(atoms))
-        assert all(np.all((part >= 0) & (part <= 1)) for part in atoms)
-        np.testing.assert_allclose(atoms.joint.sum(axis=(1, 2)), 1, rtol=1e-6)
-
-
-def test_tiny_shapes_keep_their_mean_where_totals_underflow():
-    """With shapes of 0.003 and 0.001 a fifth of all totals is 0 and is drawn again."""
-    size = 20_000
-    shape = np.broadcast_to([0.003, 0.001], (size, 2))
-    drawn = _residual._draw_dirichlet(np.random.default_rng(0), shape)
-    error = np.sqrt(0.75 * 0.25 / size)
-    np.testing.assert_allclose(drawn[:, 0].mean(), 0.75, atol=4 * error)
-
-
-def test_jax_arrays_give_the_same_as_numpy():
-    draws = repeat(MODEL, 5)
-    single = pb.Atoms(*(part.astype(np.float32) for part in draws))
-    other = pb.Atoms(*(jnp.asarray(part) for part in single))
-    args = OBSERVATIONAL, EXPERIMENTAL, make_settings()
-    many = [np.broadcast_to(part, (5, 2, 2)) for part in args[:2]]
-    for left, right in (
-        [
-            pi.draw_residual(np.random.default_rng(0), atoms, *args)
-            for atoms in (single, other)
-        ],
-        [pi.residual_mean(atoms, *many, args[2]) for atoms in (single, other)],
-    ):
-        for a, b in zip(left, right, strict=True):
-            assert isinstance(b, np.ndarray)
-            np.testing.assert_array_equal(a, b)
 
 
 def test_a_profile_says_what_does_not_fit():
@@ -416,31 +251,3 @@ def test_a_profile_says_what_does_not_fit():
         pi.profile_residual(rng, members, counts, counts, cell[:2], 4)
     with pytest.raises(ValueError, match="no units"):
         pi.profile_residual(rng, members, 0 * counts, 0 * counts, cell, 4)
-
-
-def test_draws_and_means_say_what_does_not_fit():
-    rng = np.random.default_rng(0)
-    counts = np.ones((2, 2))
-    with pytest.raises(ValueError, match="draws must be a list of atoms"):
-        pi.draw_residual(rng, MODEL, counts, counts, make_settings())
-    with pytest.raises(
-        ValueError, match=r"observational must be counts of shape \[2, 2"
-    ):
-        pi.draw_residual(rng, repeat(MODEL, 3), counts[None], counts, make_settings())
-    with pytest.raises(ValueError, match="strength must hold 1 or 3 numbers"):
-        pi.draw_residual(rng, repeat(MODEL, 3), counts, counts, make_settings(size=2))
-    with pytest.raises(ValueError, match="temperature must be positive and finite"):
-        pi.draw_residual(
-            rng, repeat(MODEL, 3), counts, counts, make_settings(temperature=0.0)
-        )
-    with pytest.raises(
-        ValueError, match=r"experimental must be counts of shape \[3, 2"
-    ):
-        pi.residual_mean(repeat(MODEL, 3), np.ones((3, 2, 2)), counts, make_settings())
-    with pytest.raises(ValueError, match="strength must hold 1 numbers"):
-        pi.residual_mean(
-            repeat(MODEL, 3),
-            np.ones((3, 2, 2)),
-            np.ones((3, 2, 2)),
-            make_settings(size=3),
-        )
