@@ -1,5 +1,7 @@
 """The local residual's likelihood by an urn; its settings from data of their own model."""
 
+import math
+
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
@@ -182,6 +184,86 @@ def test_members_of_a_common_error_are_drawn_about_and_the_ensembles_mean_counts
     assert profile.mean().draw_scale[0] > 0.7
 
 
+def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
+    """A model errs as its draws vary, scale 1; of 16 draws it is sqrt(1 - 1/16).
+
+    The draws share one error at each row, drawn with their own standard deviation.
+    """
+    rows, observational, experimental, _ = simulate(np.inf, 150, 300)
+    rng = np.random.default_rng(3)
+    noise = rng.standard_normal((16, 300))
+    noise += rng.standard_normal(300) - noise.mean(axis=0)
+    raw = np.log(rows.joint[None]) + np.zeros((16, 1, 1, 1))
+    raw[..., 1, 1] += 0.4 * noise
+    joint = np.exp(raw) / np.exp(raw).sum(axis=(-2, -1), keepdims=True)
+    draws = pb.project_to_compatible(pb.Atoms(joint, repeat(rows, 16).mu))
+    profile = pi.profile_residual(
+        rng, draws, observational, experimental, np.arange(300), np.inf
+    )
+    allowed = np.sqrt(np.maximum(np.array([0, 0.5, 1, 1.5]) ** 2 - 1 / 16, 0))
+    scales = profile.settings.draw_scale
+    assert np.all(np.isclose(scales[:, None], allowed).any(axis=1))
+    np.testing.assert_allclose(profile.mean().draw_scale[0], 1, atol=0.3)
+
+
+def test_rows_that_are_not_judged_lend_their_counts_and_no_more(right):
+    """Urns by loops, over the judged rows; every cell has two rows, some have none judged."""
+    (rows, observational, experimental, cell), _ = right
+    judged = np.random.default_rng(0).random(len(cell)) < 0.3
+    members = repeat(pb.Atoms(rows.joint[judged], rows.mu[judged]), 2)
+    profile = pi.profile_residual(
+        np.random.default_rng(1),
+        *(members, observational, experimental, cell, 2),
+        judged=judged,
+    )
+    pooled = profile.settings.observational_strength == (
+        profile.settings.experimental_strength
+    )
+    pooled &= profile.settings.observational_temperature == (
+        profile.settings.experimental_temperature
+    )
+    pooled &= profile.settings.rare_factor == 1
+    place = int(np.flatnonzero(pooled)[0])
+    total = 0.0
+    for i in np.flatnonzero(judged):
+        rest = (cell == cell[i]) & (np.arange(len(cell)) != i)
+        arms = np.stack([1 - rows.mu[i], rows.mu[i]], axis=-1)
+        for law, counts in (
+            (rows.joint[i].reshape(1, 4), observational.reshape(-1, 1, 4)),
+            (arms, experimental),
+        ):
+            strength = profile.settings.observational_strength[place]
+            temperature = profile.settings.observational_temperature[place]
+            shape = (strength * law + counts[rest].sum(axis=0)) / temperature
+            total += sum(map(urn_probability, shape, counts[i]))
+    np.testing.assert_allclose(profile.log_likelihood[place], total, rtol=1e-9)
+    # Rare are cells that are small as a whole, whoever is judged.
+    assert profile.rare_size == right[1].rare_size
+
+
+def test_the_judged_row_has_a_probability_given_the_others():
+    """Over all 20 ways in which three units may fall, probabilities add up to 1."""
+    atoms = pb.Atoms(np.repeat(MODEL.joint[None], 1, axis=0), MODEL.mu[None])
+    cell, judged = np.array([5, 5, 8]), np.array([False, True, False])
+    total = {}
+    for outcome in np.ndindex(4, 4, 4, 4):
+        if sum(outcome) != 3:
+            continue
+        observational = np.array([[4, 0, 1, 2], outcome, [900, 0, 0, 0]])
+        profile = pi.profile_residual(
+            np.random.default_rng(0),
+            *(repeat(atoms, 2), observational.reshape(-1, 2, 2)),
+            *(np.zeros((3, 2, 2)), cell, 2, judged),
+        )
+        ways = math.factorial(3) / math.prod(map(math.factorial, outcome))
+        for i, value in enumerate(profile.log_likelihood):
+            name = tuple(field[i] for field in profile.settings)
+            total[name] = total.get(name, 0) + ways * np.exp(value)
+    equal = [v for k, v in total.items() if k[1] == k[2] and k[3] == k[4]]
+    assert len(equal) > 100
+    np.testing.assert_allclose(equal, 1, rtol=1e-9)
+
+
 def test_many_rows_are_judged_by_a_sample(monkeypatch):
     data = simulate(64, num_cells=30, units=20)
     everything = profile_of(*data)
@@ -249,5 +331,15 @@ def test_a_profile_says_what_does_not_fit():
         pi.profile_residual(rng, members, -counts, counts, cell, 4)
     with pytest.raises(ValueError, match=r"cell must have shape \[3\]"):
         pi.profile_residual(rng, members, counts, counts, cell[:2], 4)
+    for judged in ([True, False, False], [1, 1, 0], [[True, True, False]]):
+        with pytest.raises(ValueError, match="judged must be a list of booleans"):
+            pi.profile_residual(
+                rng, repeat(repeat(MODEL, 2), 2), counts, counts, cell, 4, judged
+            )
+    with pytest.raises(ValueError, match="no units"):
+        counts[0] = 0
+        pi.profile_residual(
+            rng, repeat(repeat(MODEL, 1), 2), counts, counts, cell, 4, cell == 0
+        )
     with pytest.raises(ValueError, match="no units"):
         pi.profile_residual(rng, members, 0 * counts, 0 * counts, cell, 4)

@@ -12,7 +12,9 @@ the model was trained on the same counts, which are thus used twice.
 Both are judged by cross-fitting. For the units of a fold, the model is that of members who
 did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
 probability of what happened is the likelihood. `draw_scale` scales the members' own
-deviations about their mean, which are part of the model's uncertainty. Where people are
+deviations about their mean, which are part of the model's uncertainty. One network with an
+index, and a part of the rows that it did not see, is judged the same way: its draws stand
+for the members, and the rows that it saw lend their counts without being judged. Where people are
 rare a model has learned less: in the cells of the rarest fifth of units its word is worth
 `rare_factor` times the strength, a factor of at most 1 that is judged with the others.
 
@@ -97,41 +99,51 @@ def profile_residual(
     observational: Num[Array, "n 2 2"],
     experimental: Num[Array, "n 2 2"],
     cell: Int[Array, " n"],
-    num_members: int,
+    num_members: float,
+    judged: Bool[Array, " n"] | None = None,
 ) -> ResidualProfile:
     """Computes the cross-fitted likelihood over all settings.
 
     Args:
       rng: decides draws of the members' mean, and which rows are judged if there are many.
-      members: [members_per_fold, n] atoms of each row by members that did not see it.
+      members: [members_per_fold, m] atoms of each judged row by members that did not
+        see it.
       observational: counts `[..., x, y]` of each row: the units of one cell and one fold.
       experimental: counts `[..., arm, y]`.
       cell: of each row.
       num_members: of the ensemble whose mean predicts; its mean has less noise than that
-        of the members of one fold, which `draw_scale` accounts for.
+        of the members of one fold, which `draw_scale` accounts for. If members are
+        draws of one model that predicts by its mean over all draws, `np.inf`: that mean
+        has none of the noise that the mean of a few draws has.
+      judged: which m rows are judged; all if None. The others lend their counts to the
+        judged rows of their cell.
 
     Returns:
       The points of the grid that matter, and their weights.
     """
     members = pb.Atoms(*(np.asarray(part) for part in members))
-    size, num_rows = _checked_members(members, num_members)
-    shape = (num_rows, 2, 2)
+    size, num_judged = _checked_members(members, num_members)
+    judged = _checked_judged(judged, num_judged)
+    shape = (len(judged), 2, 2)
     own = [
         checked_counts("observational", observational, shape).reshape(-1, 4),
         checked_counts("experimental", experimental, shape).reshape(-1, 4),
     ]
-    if not sum(part.sum() for part in own) > 0:
+    if not sum(part[judged].sum() for part in own) > 0:
         raise ValueError("there are no units to judge the residual by.")
     cell = np.asarray(cell)
-    if cell.shape != (num_rows,):
-        raise ValueError(f"cell must have shape [{num_rows}], got {list(cell.shape)}.")
+    if cell.shape != judged.shape:
+        raise ValueError(
+            f"cell must have shape [{len(judged)}], got {list(cell.shape)}."
+        )
     totals = [_cell_sums(part, cell) for part in own]
     rest = [total - part for total, part in zip(totals, own, strict=True)]
     units, cell_size = (np.concatenate(p, axis=1).sum(axis=1) for p in (own, totals))
     rare_size = _find_rare_size(cell_size, units)
-    rows = _choose_rows(rng, own)
+    some = _choose_rows(rng, num_judged)
+    members = pb.Atoms(*(part[:, some] for part in members))
+    rows = np.flatnonzero(judged)[some]
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
-    members = pb.Atoms(*(part[:, rows] for part in members))
     is_rare = cell_size[rows] <= rare_size
     grids = []
     for scale in _DRAW_SCALES:
@@ -148,12 +160,12 @@ def profile_residual(
     )
 
 
-def _checked_members(members: pb.Atoms, num_members: int) -> tuple[int, int]:
+def _checked_members(members: pb.Atoms, num_members: float) -> tuple[int, int]:
     """Returns how many members and rows there are."""
     joint, mu = members
     if mu.ndim != 3 or mu.shape[2:] != (2,) or joint.shape != (*mu.shape, 2):
         raise ValueError(
-            "members must be atoms of shape [members_per_fold, n], got joint "
+            "members must be atoms of shape [members_per_fold, m], got joint "
             f"{list(joint.shape)} and mu {list(mu.shape)}."
         )
     size = len(mu)
@@ -163,6 +175,21 @@ def _checked_members(members: pb.Atoms, num_members: int) -> tuple[int, int]:
             f"got {size} of num_members={num_members}."
         )
     return size, mu.shape[1]
+
+
+def _checked_judged(
+    judged: Bool[Array, " n"] | None, num_judged: int
+) -> Bool[np.ndarray, " n"]:
+    if judged is None:
+        return np.ones(num_judged, bool)
+    judged = np.asarray(judged)
+    if judged.ndim != 1 or judged.dtype != bool or judged.sum() != num_judged:
+        raise ValueError(
+            f"judged must be a list of booleans, true for {num_judged} rows, those that "
+            f"members have atoms of; got {judged.dtype} of shape {list(judged.shape)}, "
+            f"true for {np.count_nonzero(judged)}."
+        )
+    return judged
 
 
 def _cell_sums(
@@ -182,10 +209,8 @@ def _find_rare_size(
     return float(size) if size < cell_size.max() else 0.0
 
 
-def _choose_rows(
-    rng: np.random.Generator, own: list[Float[np.ndarray, "n 4"]]
-) -> Int[np.ndarray, " m"]:
-    rows = np.arange(len(own[0]))
+def _choose_rows(rng: np.random.Generator, num_rows: int) -> Int[np.ndarray, " m"]:
+    rows = np.arange(num_rows)
     if len(rows) > _MAX_ROWS:
         rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
     return rows
