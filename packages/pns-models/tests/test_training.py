@@ -228,10 +228,14 @@ def test_rows_of_a_group_are_held_out_together(small, merge):
     tables = [(c[:, None], *t[1:]) for c, t in zip(columns, tables, strict=True)]
     counts = pm.counts_from_tables(*tables, merge=False)
     recipe = small.recipe(max_steps=5, eval_every=5, merge=merge, held_out_fraction=0.3)
-    held_out = pm.fit(jax.random.key(0), counts, recipe, groups=site).held_out
+    result = pm.fit(jax.random.key(0), counts, recipe, groups=site)
+    held_out, training = result.held_out, result.training
     seen = np.unique(held_out.z)
     assert 0 < len(seen) < 20
     assert len(held_out.z) == (len(seen) if merge else 35 * len(seen))
     same = np.isin(site, seen)
     for found, wanted in zip(held_out[1:], counts[1:], strict=True):
         np.testing.assert_array_equal(found.sum(axis=0), wanted[same].sum(axis=0))
+    assert set(np.unique(training.z)) == set(range(20)) - set(seen)
+    for found, wanted in zip(training[1:], counts[1:], strict=True):
+        np.testing.assert_array_equal(found.sum(axis=0), wanted[~same].sum(axis=0))

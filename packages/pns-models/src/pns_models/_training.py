@@ -31,11 +31,20 @@ from pns_models._standardizer import Standardizer, make_standardizer
 
 
 class FitResult(NamedTuple):
-    """What `fit` returns."""
+    """What `fit` returns.
+
+    Attributes:
+      model: the fitted network.
+      history: losses by step.
+      held_out: units that training did not see, to measure reliability; if training may
+        stop early they chose the step.
+      training: the units that it saw.
+    """
 
     model: FittedModel
     history: History
-    held_out: Counts  # what training did not see, to measure reliability
+    held_out: Counts
+    training: Counts
 
 
 def fit(
@@ -64,7 +73,7 @@ def fit(
         whole. If None, a count of c is c units, each held out by itself.
 
     Returns:
-      The fitted model, its history, and the held-out units.
+      The fitted model, its history, the held-out units and the others.
 
     Raises:
       TooFewRowsError: if the training or the held-out part lacks units of a source.
@@ -78,11 +87,11 @@ def fit(
     keys = RunKeys(*jax.random.split(key, 5))
     training, held_out = _split(keys.split, counts, recipe.training, groups)
     standardizer = make_standardizer(training)
-    training, hidden = (
+    seen, hidden = (
         part._replace(z=standardizer(part.z)) for part in (training, held_out)
     )
-    network = recipe.network.make(keys.network, training.z.shape[1])
-    run, state = make_run(network, recipe.training, training, hidden, keys)
+    network = recipe.network.make(keys.network, seen.z.shape[1])
+    run, state = make_run(network, recipe.training, seen, hidden, keys)
     label = {} if checkpoint_dir is None else _label(key, recipe, run, standardizer)
     checkpoints = RunCheckpoints(checkpoint_dir, label)
     state, history = train(
@@ -92,7 +101,8 @@ def fit(
     stops = recipe.training.patience is not None
     params = state.best_params if stops else state.params
     network = run.program.network(params, run.fixed)
-    return FitResult(FittedModel(network, recipe, standardizer), history, held_out)
+    model = FittedModel(network, recipe, standardizer)
+    return FitResult(model, history, held_out, training)
 
 
 def _split(
