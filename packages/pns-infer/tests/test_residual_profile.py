@@ -287,6 +287,53 @@ def test_settings_are_drawn_by_weight_and_averaged():
     np.testing.assert_array_equal(drawn.draw_scale + 2, drawn.observational_strength)
 
 
+def make_profile():
+    """Five points; strengths 32 and 128, 64 and 64 have the same geometric mean."""
+    fields = np.array(
+        [
+            [0.0, 0.5, 0.0, 1.0, 0.5],
+            [32.0, 64.0, 32.0, 512.0, 1024.0],
+            [32.0, 64.0, 128.0, 512.0, 2048.0],
+            [1.0, 1.3, 1.0, 1.0, 1.3],
+            [1.0, 1.0, 1.3, 1.0, 1.3],
+            [1.0, 0.5, 0.5, 1.0, 0.5],
+        ]
+    )
+    log_likelihood = np.array([-12.0, -11.9, -12.5, -10.5, -10.0])
+    weight = np.exp(log_likelihood) / np.exp(log_likelihood).sum()
+    return pi.ResidualProfile(
+        pi.ResidualSettings(*fields), weight, log_likelihood, rare_size=7.0
+    )
+
+
+def test_marginals_add_up_the_weights_of_each_value():
+    profile = make_profile()
+    w = profile.weight
+    for name, values, weight in (
+        ("draw_scale", [0, 0.5, 1], [w[0] + w[2], w[1] + w[4], w[3]]),
+        ("experimental_strength", [32, 64, 128, 512, 2048], w),
+        ("observational_strength", [32, 64, 512, 1024], [w[0] + w[2], *w[[1, 3, 4]]]),
+        ("rare_factor", [0.5, 1], [w[1] + w[2] + w[4], w[0] + w[3]]),
+    ):
+        found = profile.marginal(name)
+        np.testing.assert_array_equal(found[0], values)
+        np.testing.assert_allclose(found[1], weight, rtol=1e-12)
+
+
+def test_a_cautious_profile_has_the_least_strength_within_the_interval():
+    """Point 0 has less strength and is 2 below the top; point 1 is 1.9 below it."""
+    profile = make_profile()
+    cautious = profile.cautious()
+    np.testing.assert_array_equal(cautious.settings.observational_strength, [64, 32])
+    np.testing.assert_array_equal(cautious.settings.experimental_strength, [64, 128])
+    np.testing.assert_array_equal(cautious.log_likelihood, [-11.9, -12.5])
+    odds = np.exp(0.6)
+    np.testing.assert_allclose(cautious.weight, [odds / (1 + odds), 1 / (1 + odds)])
+    assert cautious.rare_size == 7
+    alone = cautious.cautious()
+    np.testing.assert_array_equal(alone.weight, cautious.weight)
+
+
 def test_a_model_that_is_worse_where_people_are_rare_is_worth_less_there():
     """Strength 512 in large cells; 64, an eighth of it, in the rarest fifth of units."""
     large, small = (

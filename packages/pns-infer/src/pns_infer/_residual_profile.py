@@ -44,6 +44,7 @@ _MAX_ROWS = 16_000
 # Standard deviations, between the sources, of log strength and log temperature.
 _STRENGTH_POOLING, _TEMPERATURE_POOLING = 0.5, 0.25
 _NEGLIGIBLE = 1e-3  # relative likelihood
+_ALLOWED = 1.92  # log-likelihood ratio of a 95% interval
 
 
 class ResidualSettings(NamedTuple):
@@ -90,6 +91,39 @@ class ResidualProfile(NamedTuple):
         """Averages the settings over the profile: one of each."""
         return ResidualSettings(
             *(np.array([self.weight @ field]) for field in self.settings)
+        )
+
+    def marginal(
+        self, name: str
+    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Sums weights over all settings but one.
+
+        Args:
+          name: of a field of `ResidualSettings`.
+
+        Returns:
+          Its values, ascending, and their weights, which sum to 1.
+        """
+        values, place = np.unique(getattr(self.settings, name), return_inverse=True)
+        return values, np.bincount(place, self.weight)
+
+    def cautious(self) -> "ResidualProfile":
+        """Keeps the points with the least strength that the likelihood allows.
+
+        The strength is the geometric mean of both sources'; a value is allowed if the
+        best of its points lies within 1.92 of the top, a 95% interval if rows are
+        independent. Where few rows were judged the likelihood does not tell great
+        strengths apart, and an average over them depends on where the grid ends.
+        """
+        _, log, trial, *_ = self.settings
+        strength = np.sqrt(log * trial)
+        best = self.log_likelihood.max()
+        least = strength[self.log_likelihood >= best - _ALLOWED].min()
+        kept = np.isclose(strength, least)
+        return self._replace(
+            settings=ResidualSettings(*(field[kept] for field in self.settings)),
+            weight=self.weight[kept] / self.weight[kept].sum(),
+            log_likelihood=self.log_likelihood[kept],
         )
 
 
