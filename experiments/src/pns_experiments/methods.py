@@ -3,7 +3,9 @@
 Rows with `paper_` hold the paper's tables to the letter and are never retuned;
 `stopped_epinet_low_dim` is one of them with early stopping. The plug-ins take our default
 recipe. The others are the methods of pns-estimate, as people use them: default recipes,
-adaptive selection, draws calibrated on held-out units.
+adaptive selection, draws calibrated on held-out units. `epinet` and `ensemble` leave out the
+counts of cells, as their results were made; `epinet_cells` and `ensemble_cells` are the
+methods as they are now.
 """
 
 import dataclasses
@@ -84,9 +86,16 @@ class PlugIn:
 
 @dataclasses.dataclass(frozen=True)
 class FrontDoor:
-    """A method of pns-estimate, as people use it."""
+    """A method of pns-estimate, as people use it.
+
+    Attributes:
+      method: its name there.
+      uses_cells: False: a network's draws without the counts of cells, as it was before
+        those came.
+    """
 
     method: str
+    uses_cells: bool = True
 
     @property
     def recipe(self) -> Any:
@@ -97,10 +106,11 @@ class FrontDoor:
         self, key: Key[jax.Array, ""], tables: Tables, z: Points, size: Size
     ) -> pe.Prediction:
         """Fits an estimator to data frames; the prediction answers for the points."""
+        recipe = resize(self.recipe, size)
         estimator = pe.PnsEstimator(
             self.method,
             seed=int(jax.random.randint(key, (), 0, 2**31 - 1)),
-            recipe=resize(self.recipe, size),
+            recipe=recipe if self.uses_cells else pe.NetworkRecipe(recipe, None),
             num_draws=2000 if size == "full" else 300,
             progress=False,
         )
@@ -147,7 +157,7 @@ class PaperEpinet:
         fit_key, draw_key = jax.random.split(key)
         counts = pm.counts_from_tables(*tables, merge=False)
         recipe = resize(self.recipe, size)
-        model, history, _ = pm.fit(fit_key, counts, recipe, progress=False)
+        model, history, *_ = pm.fit(fit_key, counts, recipe, progress=False)
         num_draws = self.num_draws if size == "full" else 200
         # Points with equal covariates have equal intervals.
         cells, place = np.unique(z, axis=0, return_inverse=True)
@@ -292,8 +302,10 @@ METHODS: dict[str, Method] = {
     "bootstrap_full": FrontDoor("bootstrap_full"),
     "bootstrap_last_layer": FrontDoor("bootstrap_last_layer"),
     "crossfit": FrontDoor("crossfit"),
-    "epinet": FrontDoor("epinet"),
-    "ensemble": FrontDoor("ensemble"),
+    "epinet": FrontDoor("epinet", uses_cells=False),
+    "epinet_cells": FrontDoor("epinet"),
+    "ensemble": FrontDoor("ensemble", uses_cells=False),
+    "ensemble_cells": FrontDoor("ensemble"),
     "paper_bootstrap_full": PaperBootstrap("full", pm.PRESETS["paper_bootstrap"]),
     "paper_bootstrap_last_layer": PaperBootstrap(
         "last_layer", pm.PRESETS["paper_bootstrap"]

@@ -20,6 +20,7 @@ from pns_estimate.methods import (
 )
 from pns_estimate.methods.bootstrap import make_bootstrap
 from pns_estimate.methods.crossfit import CrossFitRecipe
+from pns_estimate.methods.network import NetworkRecipe
 
 __all__ = [
     "METHODS",
@@ -29,6 +30,7 @@ __all__ = [
     "HeldOutRows",
     "Method",
     "MethodFit",
+    "NetworkRecipe",
     "NotFittedError",
     "PnsEstimator",
     "Population",

@@ -47,7 +47,8 @@ class PnsEstimator:
       missing: covariates without a value: 'error', or 'indicator' columns.
       unseen: categories that are not in the training tables: 'error', or 'unknown'.
       calibrate: scale the draws by the largest factor that fits held-out people (within
-        the 95% interval of its profile); 'crossfit' is calibrated by itself.
+        the 95% interval of its profile); 'crossfit' is calibrated by itself, and so are
+        'epinet' and 'ensemble' where people share covariates.
       recipe: the method's settings; its own defaults if None.
       progress: show a bar while fitting, if there is a terminal.
     """

@@ -13,14 +13,19 @@ import pns_models as pm
 from numpy.typing import ArrayLike
 
 from pns_estimate._errors import UserError
-from pns_estimate.methods.network import NetworkSampler
+from pns_estimate.methods.cells import (
+    LEAST_CELL_SIZE,
+    are_cells_shared,
+    describe_residual,
+    make_residual_sampler,
+)
+from pns_estimate.methods.network import NetworkSampler, load_network
 from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
 from pns_estimate.methods.registry import register_method
-from pns_estimate.methods.residual import ResidualSampler, choose_cells
+from pns_estimate.methods.residual import ResidualSampler
 from pns_estimate.methods.scaled import ScaledSampler
 
 _JACKKNIFE_ROWS = 2000
-_LEAST_SHARED = 0.5  # share of units with a twin from which on cells are used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +43,7 @@ class CrossFitRecipe:
     portfolio: tuple[pm.Recipe, ...] = pm.PORTFOLIO
     num_folds: int = 5
     members_per_fold: int = 6
-    least_cell_size: int | None = 10
+    least_cell_size: int | None = LEAST_CELL_SIZE
 
     def to_json(self) -> dict[str, Any]:
         """Returns nested plain values."""
@@ -93,13 +98,14 @@ class CrossFitMethod:
             fold=fold,
             is_calibrated=True,
             notes=_describe(recipe, result, sampler),
+            profile=getattr(sampler, "profile", None),
         )
 
     def load(self, folder: Path) -> Sampler:
         """Reads a sampler with or without a residual."""
         if (folder / "residual.npz").exists():
-            return ResidualSampler.load(folder, _load_network)
-        return ScaledSampler.load(folder, _load_network)
+            return ResidualSampler.load(folder, load_network)
+        return ScaledSampler.load(folder, load_network)
 
 
 def _make_sampler(
@@ -110,22 +116,12 @@ def _make_sampler(
 ) -> Sampler:
     """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife."""
     inner = NetworkSampler(result.model)
-    counts, _, cell = result.folded
-    totals = result.folded.cell_totals()
-    sizes = totals.sum(axis=1)
-    shared = sizes[sizes >= 2].sum() / sizes.sum()
-    if least_cell_size is None or shared < _LEAST_SHARED:
+    folded = result.folded
+    if least_cell_size is None or not are_cells_shared(folded.cell_totals()):
         return ScaledSampler(inner, _sampling_scale(rng, result))
-    profile = pi.profile_residual(
-        rng,
-        members,
-        counts.observational,
-        counts.experimental,
-        cell,
-        len(result.member_fold),
+    return make_residual_sampler(
+        rng, inner, members, folded, least_cell_size, len(result.member_fold)
     )
-    cells = choose_cells(np.asarray(counts.z), cell, totals, least_cell_size)
-    return ResidualSampler(inner, cells, profile)
 
 
 def _sampling_scale(rng: np.random.Generator, result: pm.CrossFit) -> float:
@@ -151,28 +147,10 @@ def _describe(
         "loss on data not seen": f"{min(result.losses):.4f} nats (one network a part)",
     }
     if isinstance(sampler, ResidualSampler):
-        return notes | _describe_residual(sampler.profile.mean())
+        return notes | describe_residual(sampler.profile, "the networks'")
     assert isinstance(sampler, ScaledSampler)
     scale = f"{sampler.draw_scale:.2f}, from a jackknife over the parts of the data"
     return notes | {"scale of the networks' differences": scale}
-
-
-def _describe_residual(settings: pi.ResidualSettings) -> dict[str, str]:
-    scale, log, trial, log_temperature, trial_temperature, rare = (
-        float(field[0]) for field in settings
-    )
-    return {
-        "the networks' word counts as": f"{log:.0f} people of the log and {trial:.0f} of "
-        "the trial beside the people with the same covariates; where people are rare, "
-        f"as {100 * rare:.0f}% of that",
-        "variance of what they say together, times": f"{log_temperature:.2f} (log), "
-        f"{trial_temperature:.2f} (trial)",
-        "scale of the networks' differences": f"{scale:.2f}",
-    }
-
-
-def _load_network(folder: Path) -> NetworkSampler:
-    return NetworkSampler(pm.load(folder))
 
 
 CROSSFIT = register_method(

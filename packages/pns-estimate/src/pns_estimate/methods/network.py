@@ -1,7 +1,11 @@
-"""Draws from a network that has an index of its own: epinet and ensemble."""
+"""Draws from a network that has an index of its own: epinet and ensemble.
+
+Where covariates repeat, they are joined with the counts of people who share them.
+"""
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,7 +14,16 @@ import pns_models as pm
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from pns_estimate.methods.protocol import MethodFit, row_groups, split_key
+from pns_estimate.methods.cells import (
+    LEAST_CELL_SIZE,
+    are_cells_shared,
+    describe_residual,
+    make_residual_sampler,
+)
+from pns_estimate.methods.protocol import MethodFit, Sampler, row_groups, split_key
+from pns_estimate.methods.residual import ResidualSampler
+
+_NUM_JUDGED_DRAWS = 64  # of the network, to judge how they and counts are weighed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +57,38 @@ class NetworkSampler:
         self.model.save(folder)
 
 
+def load_network(folder: Path) -> NetworkSampler:
+    """Reads what `NetworkSampler.save` wrote."""
+    return NetworkSampler(pm.load(folder))
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkRecipe:
+    """A recipe of a network, and what becomes of the counts of cells.
+
+    Attributes:
+      recipe: of the network.
+      least_cell_size: units from which on the counts of a cell are used, and kept in
+        saved models; None uses no counts.
+    """
+
+    recipe: pm.Recipe
+    least_cell_size: int | None = LEAST_CELL_SIZE
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns nested plain values."""
+        return {**vars(self), "recipe": self.recipe.to_json()}
+
+
 @dataclasses.dataclass(frozen=True)
 class NetworkMethod:
-    """Trains a network whose own draws, if it has any, say how uncertain it is."""
+    """Trains a network whose own draws, if it has any, say how uncertain it is.
+
+    Where covariates repeat, the counts of cells are added to the draws, weighed by the
+    held-out rows: the network did not train on their outcomes. Those rows also chose the
+    step at which training stopped, and so judge the network a little too kindly; and they
+    are few, a tenth. So the network's word is given the least weight that they allow.
+    """
 
     name: str
     sentence: str
@@ -56,25 +98,73 @@ class NetworkMethod:
         self,
         key: jax.Array,
         counts: pm.Counts,
-        recipe: pm.Recipe,
+        recipe: pm.Recipe | NetworkRecipe,
         progress: bool = False,
         groups: ArrayLike | None = None,
     ) -> MethodFit:
-        """Trains the network."""
+        """Trains the network; with a residual the sampler needs no calibration."""
+        if not isinstance(recipe, NetworkRecipe):
+            recipe = NetworkRecipe(recipe)
+        keys = split_key(key)
         result = pm.fit(
-            split_key(key).train,
+            keys.train,
             counts,
-            recipe,
+            recipe.recipe,
             progress=progress,
             groups=row_groups(counts, groups),
         )
-        return MethodFit(
-            NetworkSampler(result.model),
-            result.held_out,
-            result.model.standardizer,
-            result.history,
+        inner, held_out = NetworkSampler(result.model), result.held_out
+        plain = MethodFit(inner, held_out, result.model.standardizer, result.history)
+        judged = _add_counts(keys.calibrate, inner, result, recipe.least_cell_size)
+        if judged is None:
+            return plain
+        sampler = dataclasses.replace(judged, profile=judged.profile.cautious())
+        return plain._replace(
+            sampler=sampler,
+            held_out_atoms=inner.atoms(np.asarray(held_out.z)),
+            is_calibrated=True,
+            notes=describe_residual(sampler.profile, "the network's")
+            | {
+                "of the weights that are likely": "the least is used: few were not seen"
+            },
+            profile=judged.profile,
         )
 
-    def load(self, folder: Path) -> NetworkSampler:
-        """Reads a network."""
-        return NetworkSampler(pm.load(folder))
+    def load(self, folder: Path) -> Sampler:
+        """Reads a network, with or without a residual."""
+        if (folder / "residual.npz").exists():
+            return ResidualSampler.load(folder, load_network)
+        return load_network(folder)
+
+
+def _add_counts(
+    key: jax.Array,
+    inner: NetworkSampler,
+    result: pm.FitResult,
+    least_cell_size: int | None,
+) -> ResidualSampler | None:
+    """Adds the counts of cells; None if there is nothing to add or to judge it by.
+
+    Draws of the network take the place of members that did not see the held-out rows.
+    The network predicts by its mean over all draws, of which theirs is an estimate.
+    """
+    held_out = result.held_out
+    if least_cell_size is None or not inner.has_draws or not len(held_out.z):
+        return None
+    parts = zip(result.training, held_out, strict=True)
+    everybody = pm.Counts(*map(np.concatenate, parts))
+    is_held_out = np.repeat([0, 1], [len(result.training.z), len(held_out.z)])
+    folded, _ = pm.fold_counts(everybody, is_held_out)
+    if not are_cells_shared(folded.cell_totals()):
+        return None
+    judged = folded.fold == 1
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    return make_residual_sampler(
+        rng,
+        inner,
+        inner.draws(key, np.asarray(folded.counts.z)[judged], _NUM_JUDGED_DRAWS),
+        folded,
+        least_cell_size,
+        num_members=np.inf,
+        judged=judged,
+    )

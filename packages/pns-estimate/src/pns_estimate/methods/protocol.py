@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 import pns_bounds as pb
+import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
@@ -68,6 +69,7 @@ class MethodFit(NamedTuple):
       fold: of each row that was given; None as `held_out_row`.
       is_calibrated: whether the draws need no scale from held-out units.
       notes: what people who read a report should know of the fit, by label.
+      profile: the likelihood by which counts of cells were weighed, if they were.
     """
 
     sampler: Sampler
@@ -79,6 +81,7 @@ class MethodFit(NamedTuple):
     fold: Int[np.ndarray, " num_rows"] | None = None
     is_calibrated: bool = False
     notes: Mapping[str, str] = MappingProxyType({})
+    profile: pi.ResidualProfile | None = None
 
 
 class Method(Protocol):

@@ -1,0 +1,78 @@
+"""When the counts of cells are used, how they are weighed, and what is said of it.
+
+Cells are units who share all their covariates. Every method with draws asks here, so the
+rule is one for all of them.
+"""
+
+import numpy as np
+import pns_bounds as pb
+import pns_infer as pi
+import pns_models as pm
+from jaxtyping import Bool, Float
+
+from pns_estimate.methods.protocol import Sampler
+from pns_estimate.methods.residual import ResidualSampler, choose_cells
+
+LEAST_CELL_SIZE = 10  # units from which on the counts of a cell are used, and saved
+_LEAST_SHARED = 0.5  # share of units with a twin from which on cells are used
+
+
+def are_cells_shared(totals: Float[np.ndarray, "num_cells 8"]) -> bool:
+    """Tells whether half of all units, or more, share their covariates with another."""
+    sizes = totals.sum(axis=1)
+    return bool(sizes[sizes >= 2].sum() >= _LEAST_SHARED * sizes.sum())
+
+
+def make_residual_sampler(
+    rng: np.random.Generator,
+    inner: Sampler,
+    members: pb.Atoms,
+    folded: pm.FoldedCounts,
+    least_cell_size: int,
+    num_members: float,
+    judged: Bool[np.ndarray, " n"] | None = None,
+) -> ResidualSampler:
+    """Judges how far counts of cells are to be trusted, and adds them to a sampler.
+
+    Args:
+      rng: decides draws within the judgment.
+      inner: the sampler without counts.
+      members: [members, number of judged rows], see `pns_infer.profile_residual`.
+      folded: the counts of all units.
+      least_cell_size: units from which on a cell's counts are kept.
+      num_members: as for `pns_infer.profile_residual`.
+      judged: the rows whose outcomes the members did not see; all if None.
+    """
+    counts, _, cell = folded
+    profile = pi.profile_residual(
+        rng,
+        members,
+        counts.observational,
+        counts.experimental,
+        cell,
+        num_members,
+        judged,
+    )
+    totals = folded.cell_totals()
+    cells = choose_cells(np.asarray(counts.z), cell, totals, least_cell_size)
+    return ResidualSampler(inner, cells, profile)
+
+
+def describe_residual(profile: pi.ResidualProfile, whose: str) -> dict[str, str]:
+    """Says what was found, for people who read a report.
+
+    Args:
+      profile: of the settings.
+      whose: the owner of what was judged, such as "the networks'".
+    """
+    scale, log, trial, log_temperature, trial_temperature, rare = (
+        float(field[0]) for field in profile.mean()
+    )
+    return {
+        f"{whose} word counts as": f"{log:.0f} people of the log and {trial:.0f} of "
+        "the trial beside the people with the same covariates; where people are rare, "
+        f"as {100 * rare:.0f}% of that",
+        "variance of what they say together, times": f"{log_temperature:.2f} (log), "
+        f"{trial_temperature:.2f} (trial)",
+        f"scale of {whose} differences": f"{scale:.2f}",
+    }
