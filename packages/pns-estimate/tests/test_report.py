@@ -4,9 +4,12 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pandas as pd
 import pns_estimate as pe
+import pns_infer as pi
 import pytest
+from pns_estimate import _html, _report_residual, _summary
 from small_tables import fit, small_recipe
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -34,12 +37,66 @@ def test_the_page_is_complete_and_needs_no_network(page, fitted, people):
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert [h.split(" 0.25")[0] for h in headings] == SECTIONS
     assert set(re.findall(r"https?://[^/]+", text)) == {"http://www.w3.org"}  # names
-    assert text.count("<svg") == 4 and "<img" not in text and "<script" not in text
+    assert text.count("<svg") == 6 and "<img" not in text and "<script" not in text
     mean = fitted.average(people)
     assert f"{100 * mean.lower:.1f}% to {100 * mean.upper:.1f}%" in text
     assert "region = south" in text and "member = True" in text
     group = fitted.average(people, mask=(people["region"] == "south").to_numpy())
     assert f"{100 * group.lower:.1f}% to {100 * group.upper:.1f}%" in text
+
+
+def make_profile():
+    """Three points; of the log two have strength 64, of the trial each has its own."""
+    fields = [0.5] * 3, [64.0, 64, 2048], [32.0, 128, 4096], [1.0, 1.3, 1.0]
+    settings = (*fields, [1.0] * 3, [1.0] * 3)
+    return pi.ResidualProfile(
+        pi.ResidualSettings(*(np.array(field) for field in settings)),
+        weight=np.array([0.2, 0.5, 0.3]),
+        log_likelihood=np.log([0.2, 0.5, 0.3]),
+        rare_size=0.0,
+    )
+
+
+def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
+    marginals = _summary._residual(make_profile())
+    for part in marginals.values():
+        np.testing.assert_allclose(sum(part["weight"]), 1)
+    assert marginals["observational_strength"]["values"] == [64, 2048]
+    np.testing.assert_allclose(
+        marginals["observational_strength"]["weight"], [0.7, 0.3]
+    )
+    np.testing.assert_allclose(
+        marginals["observational_temperature"]["weight"], [0.5, 0.5]
+    )
+    figures = []
+    monkeypatch.setattr(
+        _report_residual,
+        "svg",
+        lambda figure, label: figures.append(figure) or _html.svg(figure, label),
+    )
+    text = _report_residual.residual(marginals)
+    # Bars of the log and of the trial, each beside the value that the axis names.
+    ticks = [label.get_text() for label in figures[0].axes[0].get_xticklabels()]
+    assert ticks == ["32", "64", "128", "2,048", "4,096"]
+    bars = [
+        {ticks[round(bar.get_x() + bar.get_width() / 2)]: bar.get_height() for bar in c}
+        for c in figures[0].axes[0].containers
+    ]
+    assert bars[0] == pytest.approx({"64": 0.7, "2,048": 0.3})
+    assert bars[1] == pytest.approx({"32": 0.2, "128": 0.5, "4,096": 0.3})
+    labels = re.findall(r"<svg role='img' aria-label='(.*?)'", text)
+    worth = "64 to 2,048 people of the log and 32 to 4,096 people of the trial"
+    assert len(labels) == len(figures) == 2 and labels[0].endswith(worth)
+    assert f"its word counts as much as {worth}." in text
+    assert "multiplied by 1 to 1.3 (log) and 1 (trial)" in text
+    assert "http://" not in re.sub(r"http://www\.w3\.org", "", text)
+
+
+def test_the_page_shows_the_residual_of_its_fit_and_none_without(page, fitted, linear):
+    assert "model beside people with the same covariates" in page.read_text()
+    profile = fitted.summary_.residual
+    assert all(abs(sum(part["weight"]) - 1) < 1e-9 for part in profile.values())
+    assert linear.summary_.residual is None
 
 
 def test_text_of_users_is_escaped(tables, tmp_path):
@@ -110,7 +167,7 @@ def test_a_browser_shows_the_page_without_sideways_scrolling(page, width, tmp_pa
     shown, window, drawings = map(
         int, re.search(r"<title>\[(\d+),(\d+),(\d+)\]", dom).groups()
     )
-    assert shown <= window and drawings == 4
+    assert shown <= window and drawings == 6
 
 
 def test_people_with_missing_values_are_reported_on(tables, tmp_path):

@@ -1,6 +1,7 @@
 """The report's sections about the tables, the fit, and what they assume."""
 
 from pns_estimate._html import BLUE, GREY, make_figure, percent, svg, table, text
+from pns_estimate._report_residual import residual
 from pns_estimate._summary import FitSummary
 
 
@@ -43,7 +44,7 @@ def compatibility(summary: FitSummary) -> str:
 
 
 def fit(summary: FitSummary) -> str:
-    """Shows the losses, the reliability and the scale of the draws."""
+    """Shows the losses, the reliability, and how the draws were scaled or weighed."""
     parts = ["<h2>The fit</h2>"]
     if summary.steps:
         parts.append(_draw_losses(summary))
@@ -62,6 +63,8 @@ def fit(summary: FitSummary) -> str:
             f"{summary.draw_scale['best']:.2f}, and by {low:.2f} to {high:.2f} nearly as "
             "well; the largest is taken.</p>"
         )
+    if summary.residual:
+        parts.append(residual(summary.residual))
     if summary.notes:
         parts.append(table(["the method", ""], list(summary.notes.items())))
     return "\n".join(parts)

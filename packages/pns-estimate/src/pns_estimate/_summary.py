@@ -34,6 +34,8 @@ class FitSummary:
       ece_mu: mean expected calibration error of the arms.
       draw_scale: the factor of the draws, its interval and profile, or None.
       notes: what else the method says of the fit, by label.
+      residual: how counts of people who share covariates were weighed: by name of each
+        setting its values and their weights, which sum to 1; None if they were not.
     """
 
     method: str
@@ -51,6 +53,7 @@ class FitSummary:
     ece_mu: float | None
     draw_scale: dict[str, Any] | None
     notes: dict[str, str]
+    residual: dict[str, Any] | None = None
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "FitSummary":
@@ -81,6 +84,7 @@ def summarize_fit(
         **_reliability(fit),
         draw_scale=_draw_scale(fit.calibration),
         notes=dict(fit.learned.notes),
+        residual=_residual(fit.learned.profile),
     )
 
 
@@ -133,4 +137,14 @@ def _draw_scale(calibration: pi.DrawCalibration | None) -> dict[str, Any] | None
         "interval": list(calibration.interval),
         "draw_scales": calibration.draw_scales.tolist(),
         "log_likelihood": calibration.log_likelihood.tolist(),
+    }
+
+
+def _residual(profile: pi.ResidualProfile | None) -> dict[str, Any] | None:
+    if profile is None:
+        return None
+    marginals = {name: profile.marginal(name) for name in profile.settings._fields}
+    return {
+        name: {"values": values.tolist(), "weight": weight.tolist()}
+        for name, (values, weight) in marginals.items()
     }
