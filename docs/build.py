@@ -26,6 +26,7 @@ ROOT = DOCS.parent
 # Where the site shows what a file of the repository holds.
 PAGES = {
     "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
     "WORKSPACE.md": "extend.md",
     "experiments/METHOD.md": "method.md",
     "experiments/README.md": "results.md",

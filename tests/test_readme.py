@@ -54,6 +54,32 @@ def test_docstring_examples_print_what_they_say():
     assert tried >= 4
 
 
+LINKED = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("experiments/*.md"),
+    *ROOT.glob("packages/*/*.md"),
+]
+
+
+@pytest.mark.parametrize("path", LINKED, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_and_tools_of_a_page_exist(path):
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", text):
+        if not re.match(r"[a-z]+:", target):
+            found = (path.parent / target).resolve()
+            if found.parent == ROOT / "docs" / "examples":
+                found = found.with_suffix(
+                    ".py"
+                )  # the site makes the page of the script
+            assert found.exists(), target
+    for tool in re.findall(
+        r"(?:^|`)(tools/\w+|\.ci/run)\b", path.read_text(), re.MULTILINE
+    ):
+        if "." not in Path(tool).name:
+            assert any((ROOT / tool).parent.glob(Path(tool).name + "*")), tool
+
+
 def test_two_sexes_prints_the_table_of_the_readme(run_program):
     table = run_program("two_sexes").split("\n\n", 1)[1]
     assert "[0.490, 0.490]" in table

@@ -125,7 +125,8 @@ def test_every_package_is_complete():
         ):
             assert (package / part).exists(), f"{package.name} has no {part}"
         version = projects(ROOT)[package.name]["version"]
-        assert f"\n## {version}\n" in (package / "CHANGELOG.md").read_text()
+        changes = (package / "CHANGELOG.md").read_text()
+        assert f"\n## {version}\n" in changes and "\n## Unreleased\n" in changes
 
 
 def test_bounds_depend_on_numpy_alone():
