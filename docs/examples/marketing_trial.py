@@ -7,10 +7,10 @@
 #
 # ## Get the data
 #
-# The file is public, but it is not part of this repository. Download
-# `Kevin_Hillstrom_MineThatData_E-MailAnalytics_DataMiningChallenge_2008.03.20.csv` from
-# [minethatdata.com](http://www.minethatdata.com/), save it as `hillstrom.csv` in the folder where
-# you run this script, or name its place in the variable `HILLSTROM_CSV`. Without the file, this page
+# The file is public, but it is not part of this repository. Download it from
+# [minethatdata.com](http://www.minethatdata.com/Kevin_Hillstrom_MineThatData_E-MailAnalytics_DataMiningChallenge_2008.03.20.csv)
+# and save it as `hillstrom.csv` in the folder where you run this script, or name its place in the
+# environment variable `HILLSTROM_CSV`. Without the file, this page
 # works on an invented trial with the same columns. It says which of the two it used.
 
 # %%
