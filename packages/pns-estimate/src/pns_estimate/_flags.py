@@ -1,0 +1,167 @@
+"""The flags of the command `pns-estimate`, and its help.
+
+Nothing heavy is imported here: help and mistakes in flags are answered at once.
+"""
+
+import textwrap
+from collections.abc import Sequence
+
+import pns_bounds as pb
+from absl import flags
+
+METHOD_NAMES = (
+    *("crossfit", "epinet", "ensemble", "bootstrap_full", "bootstrap_last_layer"),
+    "plug_in",
+)  # those of the registry, which takes seconds to import
+
+_USAGE = """Bounds, for every person, the probability that a treatment makes the difference.
+
+From two tables, one of people who chose and one of people who were assigned:
+
+  pns-estimate --observational log.csv --experimental trial.parquet \\
+      --treatment x --outcome y --predict people.csv --out run/
+
+From a model that was fitted before, for other people, with no training data:
+
+  pns-estimate --load run/model --predict others.csv --out others/
+
+Writes intervals.parquet, intervals.csv, report.html, config.json and model/ to --out; after a
+fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With --gains, whom to
+treat: decisions.csv, and what that is worth: values.csv.
+"""
+
+
+def _text_flag(name: str, help_text: str, default: str | None = None):
+    return flags.DEFINE_string(name, default, help_text)
+
+
+OBSERVATIONAL = _text_flag("observational", "CSV or Parquet: people who chose.")
+EXPERIMENTAL = _text_flag("experimental", "CSV or Parquet: people assigned at random.")
+TREATMENT = _text_flag("treatment", "The column with the treatment.")
+OUTCOME = _text_flag("outcome", "The column with the outcome.")
+TREATMENT_REFERENCE = _text_flag(
+    "treatment_reference", "Its value that means untreated, unless it is 0 or false."
+)
+OUTCOME_REFERENCE = _text_flag(
+    "outcome_reference", "Its value that means no outcome, unless it is 0 or false."
+)
+COVARIATES = flags.DEFINE_list(
+    "covariates", None, "Columns that describe people; all shared ones by default."
+)
+WEIGHTS = _text_flag("weights", "A column of weights in both tables.")
+WEIGHTS_ARE = flags.DEFINE_enum(
+    "weights_are",
+    "frequency",
+    ["frequency", "sampling"],
+    "Whether a row of weight w counts as w people, or is one who stands for w.",
+)
+GROUPS = _text_flag(
+    "groups", "A column of one table or both; groups are held out together."
+)
+ASSIGNMENT = _text_flag(
+    "assignment",
+    "Chance of the treated arm in the trial: a number, or a column of it; the arms' "
+    "shares by default.",
+)
+GAINS = flags.DEFINE_list(
+    "gains",
+    None,
+    "Whom to treat: four gains, of treating one who responds only if treated, either "
+    "way, neither way, only if untreated. 1,0,0,-1 counts outcomes.",
+)
+COST = flags.DEFINE_float("cost", 0.0, "Cost of a treatment, in the units of --gains.")
+BUDGET = flags.DEFINE_float("budget", None, "Greatest share of people to treat.")
+CRITERION = flags.DEFINE_enum(
+    "criterion",
+    "maximin",
+    ["maximin", "minimax_regret"],
+    "What to do with people whose interval of the benefit contains 0.",
+)
+PREDICT = _text_flag(
+    "predict", "CSV or Parquet: people to answer for; the experimental ones by default."
+)
+LOAD = _text_flag("load", "A model/ folder; nothing is fitted.")
+OUT = _text_flag("out", "The folder to write; it must not exist or be empty.")
+METHOD = flags.DEFINE_string(
+    "method",
+    METHOD_NAMES[0],
+    f"Where uncertainty comes from: {', '.join(METHOD_NAMES)}.",
+)
+ESTIMAND = flags.DEFINE_enum("estimand", "pns", list(pb.ESTIMANDS), "What to bound.")
+TARGET = flags.DEFINE_enum(
+    "target", "set", ["set", "parameter"], "What each interval covers."
+)
+ALPHA = flags.DEFINE_float("alpha", 0.05, "The probability that an interval misses.")
+SEED = flags.DEFINE_integer("seed", 0, "Decides all randomness.")
+DRAWS = flags.DEFINE_integer("num_draws", 2000, "Draws behind each interval.")
+MISSING = flags.DEFINE_enum(
+    "missing", "error", ["error", "indicator"], "Covariates without a value."
+)
+UNSEEN = flags.DEFINE_enum(
+    "unseen",
+    "error",
+    ["error", "unknown"],
+    "Categories that the training tables do not have.",
+)
+DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
+SECTIONS = {
+    "Tables": (
+        *((OBSERVATIONAL, "FILE"), (EXPERIMENTAL, "FILE"), (PREDICT, "FILE")),
+        (LOAD, "FOLDER"),
+    ),
+    "Columns": (
+        *((TREATMENT, "COLUMN"), (OUTCOME, "COLUMN"), (COVARIATES, "COLUMN,...")),
+        *((TREATMENT_REFERENCE, "VALUE"), (OUTCOME_REFERENCE, "VALUE")),
+        *((WEIGHTS, "COLUMN"), (WEIGHTS_ARE, ""), (GROUPS, "COLUMN")),
+        *((ASSIGNMENT, "NUMBER or COLUMN"), (MISSING, ""), (UNSEEN, "")),
+    ),
+    "Method": ((METHOD, "NAME"), (DRAWS, "NUMBER"), (SEED, "NUMBER")),
+    "Question": ((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER")),
+    "Decisions": (
+        *((GAINS, "NUMBER,..."), (COST, "NUMBER"), (BUDGET, "NUMBER")),
+        (CRITERION, ""),
+    ),
+    "Output": ((OUT, "FOLDER"), (DEBUG, "")),
+}
+"""Flags as the help groups them, each with what its value is; choices name themselves."""
+
+SETTINGS = tuple(
+    flag for section in SECTIONS.values() for flag, _ in section if flag is not DEBUG
+)
+_COLUMN = 30  # where the explanations start
+
+
+def help_text() -> str:
+    """Returns the usage, then every flag under its heading."""
+    parts = [_USAGE]
+    for heading, section in SECTIONS.items():
+        parts.append(f"{heading}:\n")
+        parts += [_explanation(flag.name, value) for flag, value in section]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def is_help(arguments: Sequence[str]) -> bool:
+    """Tells whether help is asked for."""
+    return not {"--help", "-help", "-h", "-?", "--helpshort"}.isdisjoint(arguments)
+
+
+def describe_error(error: flags.Error) -> str:
+    """Returns what is wrong with a flag as one sentence."""
+    text = " ".join(str(error).split()).removeprefix("flag ").removesuffix(" ?")
+    return f"{text.rstrip('.?')}; see --help."
+
+
+def _explanation(name: str, value: str) -> str:
+    flag = flags.FLAGS[name]
+    text = str(flag.help)
+    if isinstance(flag, flags.EnumFlag):
+        value = "|".join(flag.parser.enum_values)
+        text = text.removeprefix(f"<{value}>: ")
+    if flag.default is not None and flag.default is not False:
+        text += f" Default: {flag.default}."
+    label = f"  --{name}" + (f" {value}" if value else "")
+    lines = textwrap.wrap(text, 88 - _COLUMN)
+    if len(label) < _COLUMN - 1:
+        label, lines = label.ljust(_COLUMN) + lines[0], lines[1:]
+    return "\n".join([label, *(" " * _COLUMN + line for line in lines)])
