@@ -9,6 +9,7 @@ preset robustness runs the same settings on other models.
 import dataclasses
 from collections.abc import Sequence
 
+import pns_estimate as pe
 from absl import app, flags, logging
 from pns_experiments import options, study
 
@@ -32,4 +33,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    pe.use_compilation_cache()
     app.run(main)

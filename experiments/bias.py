@@ -5,6 +5,7 @@ python experiments/bias.py --preset=default --out=results/bias
 
 from collections.abc import Sequence
 
+import pns_estimate as pe
 from absl import app, logging
 from pns_experiments import bias, options
 
@@ -19,4 +20,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    pe.use_compilation_cache()
     app.run(main)

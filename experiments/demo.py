@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pns_dgp
+import pns_estimate as pe
 import pns_infer as pi
 from absl import app, flags
 
@@ -68,4 +69,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    pe.use_compilation_cache()
     app.run(main)

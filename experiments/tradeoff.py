@@ -5,6 +5,7 @@ python experiments/tradeoff.py --preset=default --out=results/tradeoff
 
 from collections.abc import Sequence
 
+import pns_estimate as pe
 from absl import app, logging
 from pns_experiments import options, tradeoff
 
@@ -19,4 +20,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    pe.use_compilation_cache()
     app.run(main)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pns_estimate as pe
 from absl import app, flags
 from pns_experiments import options, trials
 from pns_experiments.runner import note_start, write_text
@@ -36,4 +37,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    pe.use_compilation_cache()
     app.run(main)

@@ -6,6 +6,7 @@ python experiments/tune.py --observational=a.parquet --experimental=b.parquet
 
 from collections.abc import Sequence
 
+import pns_estimate as pe
 from absl import app, flags, logging
 from pns_experiments import options, tune
 
@@ -27,4 +28,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    pe.use_compilation_cache()
     app.run(main)

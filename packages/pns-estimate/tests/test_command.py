@@ -12,7 +12,7 @@ import pns_estimate as pe
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate import _command, _flags
+from pns_estimate import _command, _command_run, _flags
 from small_tables import LinearSampler, draw_table
 
 
@@ -38,6 +38,7 @@ def in_process(folder, monkeypatch, capsys):
 
     def run(*arguments):
         monkeypatch.chdir(folder)
+        monkeypatch.setattr(_command_run, "use_compilation_cache", lambda: None)
         capsys.readouterr()
         with flagsaver.flagsaver(), pytest.raises(SystemExit) as caught:
             flags.FLAGS.unparse_flags()
@@ -158,6 +159,20 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(
     ours = [line for line in done.stderr.splitlines() if "pns-estimate:" in line]
     assert len(ours) == 1
     assert not (folder / "o").exists()
+
+
+def test_compiled_programs_are_kept_once_flags_are_right(folder, monkeypatch):
+    def stop():
+        raise pe.UserError("asked for")
+
+    monkeypatch.setattr(_command_run, "use_compilation_cache", stop)
+    monkeypatch.chdir(folder)
+    with flagsaver.flagsaver():
+        flags.FLAGS(["pns-estimate", *FIT, "--out=o"])
+        with pytest.raises(pe.UserError, match="asked for"):
+            _command_run.answer(["pns-estimate"])
+        with pytest.raises(pe.UserError, match="only flags are taken"):
+            _command_run.answer(["pns-estimate", "extra"])
 
 
 def test_debug_shows_where_an_error_came_from(in_process):

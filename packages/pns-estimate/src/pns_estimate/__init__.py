@@ -6,6 +6,7 @@ from pns_estimate._lazy import lazy_names
 
 if TYPE_CHECKING:
     from pns_estimate._calibration import calibrate_sampler
+    from pns_estimate._compilation_cache import use_compilation_cache
     from pns_estimate._decisions import Decision
     from pns_estimate._errors import NotFittedError, UserError
     from pns_estimate._estimator import PnsEstimator
@@ -31,6 +32,7 @@ else:  # the same names, each imported when it is first asked for
         __name__,
         {
             "_calibration": ["calibrate_sampler"],
+            "_compilation_cache": ["use_compilation_cache"],
             "_decisions": ["Decision"],
             "_errors": ["NotFittedError", "UserError"],
             "_estimator": ["PnsEstimator"],
@@ -75,5 +77,6 @@ __all__ = [
     "get_method",
     "make_bootstrap",
     "register_method",
+    "use_compilation_cache",
     "write_report",
 ]

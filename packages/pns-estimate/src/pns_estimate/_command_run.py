@@ -12,6 +12,7 @@ import pns_infer as pi
 
 from pns_estimate import _flags
 from pns_estimate._columns import Missing, Unseen
+from pns_estimate._compilation_cache import use_compilation_cache
 from pns_estimate._decisions import Criterion, Decision, check_decision, decide
 from pns_estimate._errors import UserError
 from pns_estimate._estimator import PnsEstimator
@@ -180,6 +181,7 @@ def answer(arguments: Sequence[str]) -> None:
       arguments: what the command line has beside the flags, the program first.
     """
     out = _check_flags(arguments[1:])
+    use_compilation_cache()
     is_new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,9 @@ From a model that was fitted before, for other people, with no training data:
 Writes intervals.parquet, intervals.csv, report.html, config.json and model/ to --out; after a
 fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With --gains, whom to
 treat: decisions.csv, and what that is worth: values.csv.
+
+Compiled programs are kept for the next run in the user's cache folder;
+JAX_COMPILATION_CACHE_DIR names another, JAX_ENABLE_COMPILATION_CACHE=false keeps none.
 """
 
 

@@ -1,0 +1,65 @@
+"""Keeps compiled programs for the next run, in the user's cache folder."""
+
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+
+
+def use_compilation_cache() -> Path | None:
+    """Turns on JAX's persistent compilation cache; for programs, never on import.
+
+    The folder is `JAX_COMPILATION_CACHE_DIR` where that is set, else one in the user's
+    cache folder (`XDG_CACHE_HOME`, or the system's), by kind of processor: programs are compiled
+    for it. It may be deleted at any time. `JAX_ENABLE_COMPILATION_CACHE=false` turns the
+    cache off.
+
+    Returns:
+      The folder; None if there is no cache, as where the folder cannot be written.
+    """
+    settings: Any = jax.config  # its attributes are made when JAX is imported
+    if not settings.jax_enable_compilation_cache:
+        return None
+    if settings.jax_compilation_cache_dir is not None:
+        return Path(settings.jax_compilation_cache_dir)
+    try:
+        folder = _user_cache() / "pns-estimate" / "compiled" / _processor()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # it can be written
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        # A fit compiles hundreds of small programs, which take most of the time.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return folder
+
+
+def _user_cache() -> Path:
+    """Returns the folder in which programs keep what they can make again."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    if chosen:
+        return Path(chosen)
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local")
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+
+
+def _processor() -> str:
+    """Names the kind of processor, for home folders that several machines share."""
+    features = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        features = next(
+            (line for line in lines if line.lower().startswith(("flags", "features"))),
+            features,
+        )
+    digest = hashlib.sha256(features.encode()).hexdigest()[:8]
+    return f"{platform.machine()}-{digest}"
