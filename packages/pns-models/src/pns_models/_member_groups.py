@@ -2,10 +2,16 @@
 
 Training runs in chunks, with an evaluation after each. Weights, folds and keys of the
 members follow from the group's key, so a checkpoint keeps only what training changes.
+
+On a CPU a step is too small for two cores, so every core trains a member of its own.
 """
 
+import concurrent.futures
+import functools
+import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,10 +28,11 @@ from pns_models._errors import DivergedError
 from pns_models._folds import FoldedCounts
 from pns_models._links import log_probabilities
 from pns_models._members import (
+    Cells,
     MemberProgram,
     Members,
     draw_weights,
-    make_entries,
+    make_cells,
     member_raw,
     train_members,
 )
@@ -80,32 +87,35 @@ def train_group(
     Raises:
       DivergedError: if a loss is not finite.
     """
+    config = recipe.training
+    assert config.max_steps is not None and config.batch_size is not None
     program, members = _make_members(key, folded, z.shape[1], recipe, members_per_fold)
-    entries = make_entries(folded)
+    cells = make_cells(folded, z, config.batch_size)
     some, some_z = _some_rows(folded, z)
-    (params, optimizer, steps), rows = checkpoints.restore(_changing(members))
-    members = members._replace(params=params, optimizer=optimizer, step=steps)
-    group = MemberGroup(recipe, program.structure, params, members.fold, rows)
-    num_steps, saved = recipe.training.max_steps, time.monotonic()
-    assert num_steps is not None
-    step = int(steps[0])
+    changing, rows = checkpoints.restore(_changing(members))
+    group = MemberGroup(recipe, program.structure, changing[0], members.fold, rows)
+    parts = _split_members(_changed(members, changing))
+    step, saved = int(changing[2][0]), time.monotonic()
     show = progress and sys.stderr.isatty()
-    bar = tqdm.tqdm(total=num_steps, initial=step, disable=not show, unit="step")
-    with bar:
-        while step < num_steps:
-            size = min(-(-num_steps // _CHUNKS), num_steps - step)
-            members, losses = train_members(program, size, members, z, entries)
+    bar = tqdm.tqdm(total=config.max_steps, initial=step, disable=not show, unit="step")
+    with bar, concurrent.futures.ThreadPoolExecutor(_num_cores()) as pool:
+        while step < config.max_steps:
+            size = min(-(-config.max_steps // _CHUNKS), config.max_steps - step)
+            train = functools.partial(_train_part, program, size, cells)
+            parts, losses = zip(*pool.map(train, parts), strict=True)
             step += size
-            _check_finite(step, losses, members.params)
-            group = group._replace(params=members.params)
-            loss, held_out = float(jnp.mean(losses)), held_out_loss(group, some, some_z)
+            changing = _join([_changing(part) for part in parts])
+            _check_finite(step, jnp.concatenate(losses), changing[0])
+            group = group._replace(params=changing[0])
+            loss = float(np.mean([jnp.mean(part) for part in losses]))
+            held_out = held_out_loss(group, some, some_z)
             rows.append((step, loss, held_out))
             bar.update(size)
             bar.set_postfix(loss=f"{loss:.4f}", held_out=f"{held_out:.4f}")
             if time.monotonic() - saved >= checkpoint_seconds:
-                checkpoints.save(step, _changing(members), rows)
+                checkpoints.save(step, changing, rows)
                 saved = time.monotonic()
-    checkpoints.save(step, _changing(members), rows)
+    checkpoints.save(step, changing, rows)
     checkpoints.close()
     return group
 
@@ -121,7 +131,7 @@ def _make_members(
     keys = jax.random.split(key, 3)
     num_members = folded.num_folds * members_per_fold
     config = recipe.training
-    assert config.max_steps is not None and config.batch_size is not None
+    assert config.max_steps is not None
 
     def make(key: PRNGKeyArray) -> Any:
         return nnx.split(recipe.network.make(key, num_covariates))[1]
@@ -129,20 +139,55 @@ def _make_members(
     structure = nnx.split(recipe.network.make(keys[0], num_covariates))[0]
     params = jax.lax.map(make, jax.random.split(keys[0], num_members))
     optimizer = make_optimizer(config, config.max_steps)
+    fold = np.tile(np.arange(folded.num_folds), members_per_fold)
     members = Members(
         params=params,
         optimizer=jax.vmap(optimizer.transformation().init)(params),
         step=jnp.zeros(num_members, jnp.int32),
-        fold=jnp.tile(jnp.arange(folded.num_folds, dtype=jnp.int32), members_per_fold),
+        fold=jnp.asarray(fold, jnp.int32),
         key=jax.random.split(keys[1], num_members),
-        weights=draw_weights(numpy_rng(keys[2]), folded, num_members),
+        weights=draw_weights(numpy_rng(keys[2]), folded, fold),
     )
-    return MemberProgram(structure, optimizer, config.batch_size), members
+    return MemberProgram(structure, optimizer), members
+
+
+def _num_cores() -> int:
+    """Counts the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _split_members(members: Members) -> list[Members]:
+    """Cuts into members that train at the same time; accelerators take all at once."""
+    if jax.default_backend() != "cpu":
+        return [members]
+    return [
+        jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], members)
+        for i in range(len(members.fold))
+    ]
+
+
+def _train_part(
+    program: MemberProgram, num_steps: int, cells: Cells, part: Members
+) -> tuple[Members, Float[Array, "m num_steps"]]:
+    """Trains some members, and waits for them: a thread of the pool is one core."""
+    return jax.block_until_ready(train_members(program, num_steps, part, cells))
+
+
+def _join(parts: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
 def _changing(members: Members) -> tuple[Any, Any, Int[Array, " m"]]:
     """Picks what training changes, and a checkpoint keeps."""
     return members.params, members.optimizer, members.step
+
+
+def _changed(members: Members, changing: tuple[Any, Any, Int[Array, " m"]]) -> Members:
+    """Puts back what `_changing` picked."""
+    params, optimizer, step = changing
+    return members._replace(params=params, optimizer=optimizer, step=step)
 
 
 def _check_finite(step: int, losses: Float[Array, "m size"], params: Any) -> None:
@@ -197,9 +242,5 @@ def held_out_loss(
 
 def join_groups(first: MemberGroup, second: MemberGroup) -> MemberGroup:
     """Puts two groups of the same recipe into one, with the history of the second."""
-    params, fold = jax.tree.map(
-        lambda a, b: jnp.concatenate([a, b]),
-        (first.params, first.fold),
-        (second.params, second.fold),
-    )
+    params, fold = _join([(first.params, first.fold), (second.params, second.fold)])
     return second._replace(params=params, fold=fold)

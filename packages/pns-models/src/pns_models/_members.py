@@ -1,12 +1,13 @@
 """Members of a cross-fitted ensemble, trained side by side.
 
 Each member has a fold that it does not see, and a random weight for every unit that it
-does: Exp(1), which is a bootstrap. A step visits a few hundred units of each source,
-drawn from the member's own data, so its cost does not depend on the number of rows.
-An entry is a count that is not 0; a count of c is visited as c units are, each visit with
-the mean of their weights.
+does: Exp(1), which is a bootstrap. A step visits a few hundred cells, drawn in proportion
+to the units that the member sees in them, and takes all the units of a cell at once: its
+cost does not depend on the number of rows, and where many share their covariates their
+outcomes add no noise to it.
 
-All randomness is a function of the member's key and the step.
+An *entry* is a count of a cell that is not 0. All randomness is a function of the member's
+key and the step.
 """
 
 import dataclasses
@@ -26,22 +27,25 @@ from pns_models._folds import FoldedCounts
 from pns_models._links import log_probabilities
 from pns_models._optimizer import Optimizer
 
-# Of a source, unless it has more entries: float32 tells so many places apart.
-_MOST_VISITS = 2**22
+_NUM_TICKETS = 2**30  # about; their running number must fit into int32
 
 
-class Entries(NamedTuple):
-    """The counts of one source that are not 0.
+class Cells(NamedTuple):
+    """What members visit.
 
     Attributes:
-      row: of the table of covariates.
-      outcome: which of the source's four.
-      ends: running number of visits outside each fold.
+      z: covariates of each cell.
+      entry: of each of its eight counts, its number among the entries; those that are 0
+        share the number behind the last.
+      tickets: running number, for each fold, of the tickets of cells in a draw among the
+        units outside it.
+      starts: for each fold, the first ticket of each visit of a step, and the end.
     """
 
-    row: Int[Array, " e"]
-    outcome: Int[Array, " e"]
-    ends: Int[Array, "num_folds e"]
+    z: Float[Array, "c d"]
+    entry: Int[Array, "c 8"]
+    tickets: Int[Array, "num_folds c"]
+    starts: Int[Array, "num_folds b+1"]
 
 
 class Members(NamedTuple):
@@ -53,7 +57,7 @@ class Members(NamedTuple):
       step: taken so far.
       fold: the one a member does not see.
       key: of its batches.
-      weights: for each source, of a visit to each entry.
+      weights: of the entries at a visit; the last is 0.
     """
 
     params: Any
@@ -61,7 +65,7 @@ class Members(NamedTuple):
     step: Int[Array, " m"]
     fold: Int[Array, " m"]
     key: PRNGKeyArray
-    weights: tuple[Float[Array, "m e"], Float[Array, "m e"]]
+    weights: Float[Array, "m e+1"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,105 +75,104 @@ class MemberProgram:
     Attributes:
       structure: of a member's network.
       optimizer: its settings.
-      batch_size: visits per step, half of them to each source.
     """
 
     structure: nnx.GraphDef
     optimizer: Optimizer
-    batch_size: int
 
 
-def make_entries(folded: FoldedCounts) -> tuple[Entries, Entries]:
-    """Lists the counts of both sources with their places."""
-    weights = flat_weights(folded.counts)
-    return (
-        _entries_of(weights[:, :4], folded.fold, folded.num_folds),
-        _entries_of(weights[:, 4:], folded.fold, folded.num_folds),
-    )
+def make_cells(folded: FoldedCounts, z: Float[Array, "n d"], batch_size: int) -> Cells:
+    """Lists the cells, and how to draw them.
 
-
-def _entries_of(
-    weights: Float[np.ndarray, "n 4"], fold: Int[np.ndarray, " n"], num_folds: int
-) -> Entries:
-    row, outcome = np.nonzero(weights)
-    seen = fold[row][None] != np.arange(num_folds)[:, None]
-    ends = np.cumsum(_num_visits(weights[row, outcome]) * seen, axis=1)
-    return Entries(*(jnp.asarray(part, jnp.int32) for part in (row, outcome, ends)))
-
-
-def _num_visits(counts: Float[np.ndarray, " e"]) -> Int[np.ndarray, " e"]:
-    """How often entries are visited, relative to each other: their units, as integers.
-
-    Very large counts are scaled down; the weights make up for it and for rounding.
+    Args:
+      folded: the data.
+      z: its covariates, standardized.
+      batch_size: cells that a step visits.
     """
-    scale = max(counts.sum(dtype=np.float64) / _MOST_VISITS, 1.0)
-    return np.maximum(np.rint(counts / scale), 1).astype(np.int64)
+    is_entry = folded.cell_totals() > 0
+    entry = np.full(is_entry.shape, is_entry.sum())
+    entry[is_entry] = np.arange(is_entry.sum())
+    by_fold = range(folded.num_folds)
+    tickets = np.stack([np.cumsum(_num_tickets(_seen(folded, j))) for j in by_fold])
+    parts = np.arange(batch_size + 1)
+    starts = np.stack([parts * int(last) // batch_size for last in tickets[:, -1]])
+    first = np.unique(folded.cell, return_index=True)[1]
+    integers = (jnp.asarray(part, jnp.int32) for part in (entry, tickets, starts))
+    return Cells(z[first], *integers)
+
+
+def _seen(folded: FoldedCounts, fold: int) -> Float[np.ndarray, "c 8"]:
+    """Sums the counts of each cell outside a fold."""
+    weights = flat_weights(folded.counts) * (folded.fold != fold)[:, None]
+    size = int(folded.cell.max()) + 1
+    return np.stack([np.bincount(folded.cell, w, size) for w in weights.T], axis=1)
+
+
+def _num_tickets(seen: Float[np.ndarray, "c 8"]) -> Int[np.ndarray, " c"]:
+    """Computes how many tickets cells have: each source's share counts one half."""
+    sources = seen.reshape(-1, 2, 4).sum(axis=2)
+    share = (sources / sources.sum(axis=0)).mean(axis=1)
+    tickets = np.ceil(share * _NUM_TICKETS)  # no cell that was seen is without one
+    return tickets.astype(np.int64)
 
 
 def draw_weights(
-    rng: np.random.Generator, folded: FoldedCounts, num_members: int
-) -> tuple[Float[Array, "m e"], Float[Array, "m e"]]:
-    """Draws the weight of a visit to each entry: the mean of its units' Exp(1) weights.
+    rng: np.random.Generator, folded: FoldedCounts, member_fold: Int[np.ndarray, " m"]
+) -> Float[Array, "m e+1"]:
+    """Draws the members' weights of all entries.
 
-    A count of c units has Gamma(c, 1) in all. Over all visits to a source the expected
-    weight is 1, also where counts are fractional.
+    A count of c units outside a member's fold has Gamma(c, 1) in all, which is divided by
+    the units of its source and by the probability of a visit: the mean over visits
+    estimates L_obs + L_exp of the weighted units, whose weights have mean 1.
+
+    Args:
+      rng: decides the weights.
+      folded: the data.
+      member_fold: the fold that each member does not see.
     """
-    weights = flat_weights(folded.counts)
-    drawn = [
-        _weights_of(rng, part[np.nonzero(part)], num_members)
-        for part in (weights[:, :4], weights[:, 4:])
-    ]
-    return drawn[0], drawn[1]
-
-
-def _weights_of(
-    rng: np.random.Generator, counts: Float[np.ndarray, " e"], num_members: int
-) -> Float[Array, "m e"]:
-    visits = _num_visits(counts)
-    per_visit = visits * (counts.sum(dtype=np.float64) / visits.sum())
-    drawn = np.empty((num_members, len(counts)), np.float32)
-    for weights in drawn:  # one after the other: draws are float64, and many
-        weights[:] = rng.standard_gamma(counts) / per_visit
+    is_entry = folded.cell_totals() > 0
+    drawn = np.zeros((len(member_fold), is_entry.sum() + 1), np.float32)
+    own = rng.spawn(len(member_fold))
+    for fold in range(folded.num_folds):
+        seen = _seen(folded, fold)
+        tickets = _num_tickets(seen)
+        units = np.repeat(seen.reshape(-1, 2, 4).sum(axis=(0, 2)), 4)
+        visits = units * (tickets / tickets.sum())[:, None]
+        counts, visits = seen[is_entry], np.maximum(visits[is_entry], 1e-300)
+        for member in np.flatnonzero(member_fold == fold):
+            drawn[member, :-1] = own[member].standard_gamma(counts) / visits
     return jnp.asarray(drawn)
 
 
 def member_loss(
     network: Any,
-    z: Float[Array, "n d"],
-    entries: tuple[Entries, Entries],
-    places: tuple[Int[Array, " b"], Int[Array, " b"]],
-    weights: tuple[Float[Array, " e"], Float[Array, " e"]],
+    cells: Cells,
+    places: Int[Array, " b"],
+    weights: Float[Array, " e+1"],
 ) -> Float[Array, ""]:
-    """Computes L_obs + L_exp of some visits to each source.
+    """Computes L_obs + L_exp of some visits.
 
     Args:
       network: anchored.
-      z: table of covariates.
-      entries: of each source.
-      places: which entries are visited, as many of each source.
-      weights: of a visit to each entry.
+      cells: all of them.
+      places: which are visited.
+      weights: of the entries.
     """
-    rows = jnp.concatenate(
-        [part.row[place] for part, place in zip(entries, places, strict=True)]
-    )
-    logs = log_probabilities(network.encode(z[rows]), network.link, training=True)
-    half = len(places[0])
-    sides = (logs.joint[:half], logs.outcome[half:])
-    total = jnp.zeros(())
-    for side, part, place, weight in zip(sides, entries, places, weights, strict=True):
-        chosen = side.reshape(-1, 4)[jnp.arange(half), part.outcome[place]]
-        total -= jnp.mean(weight[place] * chosen)
-    return total
+    logs = log_probabilities(network.encode(cells.z[places]), network.link, True)
+    both = [part.reshape(len(places), 4) for part in logs]
+    visited = weights[cells.entry[places]] * jnp.concatenate(both, axis=1)
+    return -jnp.sum(visited) / len(places)
 
 
 def _draw_places(
-    key: PRNGKeyArray, ends: Int[Array, " e"], size: int
-) -> Int[Array, " size"]:
-    """Draws entries in proportion to their visits, one from each of `size` equal parts."""
-    position = (jnp.arange(size) + jax.random.uniform(key, (size,))) / size
-    # Rounding may give `ends[-1]` itself, behind which lie entries of the held-out fold.
-    visit = jnp.minimum((position * ends[-1]).astype(jnp.int32), ends[-1] - 1)
-    return jnp.searchsorted(ends, visit, side="right")
+    key: PRNGKeyArray,
+    tickets: Int[Array, " c"],
+    starts: Int[Array, " b+1"],
+) -> Int[Array, " b"]:
+    """Draws one ticket from each of several equal parts, and finds its cell."""
+    size = len(starts) - 1
+    ticket = jax.random.randint(key, (size,), starts[:-1], starts[1:])
+    return jnp.searchsorted(tickets, ticket, side="right")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -177,25 +180,21 @@ def train_members(
     program: MemberProgram,
     num_steps: int,
     members: Members,
-    z: Float[Array, "n d"],
-    entries: tuple[Entries, Entries],
+    cells: Cells,
 ) -> tuple[Members, Float[Array, "m num_steps"]]:
     """Takes steps of every member; returns their losses, too."""
     transformation = program.optimizer.transformation()
-    half = program.batch_size // 2
 
     def one(member: Members) -> tuple[Members, Float[Array, " num_steps"]]:
         def step(carry: tuple, _: None) -> tuple[tuple, Float[Array, ""]]:
             params, optimizer, number = carry
-            keys = jax.random.split(jax.random.fold_in(member.key, number))
-            places = (
-                _draw_places(keys[0], entries[0].ends[member.fold], half),
-                _draw_places(keys[1], entries[1].ends[member.fold], half),
-            )
+            key = jax.random.fold_in(member.key, number)
+            tickets, starts = cells.tickets[member.fold], cells.starts[member.fold]
+            places = _draw_places(key, tickets, starts)
 
             def loss(params: Any) -> Float[Array, ""]:
                 network = nnx.merge(program.structure, params)
-                return member_loss(network, z, entries, places, member.weights)
+                return member_loss(network, cells, places, member.weights)
 
             value, gradient = jax.value_and_grad(loss)(params)
             updates, optimizer = transformation.update(gradient, optimizer, params)

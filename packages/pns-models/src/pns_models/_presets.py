@@ -87,15 +87,26 @@ differ, the table. The default ones are ours.
 
 
 def _member(
-    width: int, depth: int, activation: Activation, training: TrainConfig
+    bottleneck: int,
+    width: int,
+    depth: int,
+    activation: Activation,
+    training: TrainConfig,
 ) -> Recipe:
-    backbone = Backbone(width=width, depth=depth, activation=activation, bottleneck=3)
-    return Recipe(AnchoredConfig(backbone), training)
+    return Recipe(
+        AnchoredConfig(
+            Backbone(
+                width=width, depth=depth, activation=activation, bottleneck=bottleneck
+            )
+        ),
+        training,
+    )
 
 
 PORTFOLIO: tuple[Recipe, ...] = (
-    _member(64, 1, "relu", make_member_training(1e-2, 0.1, 3000)),
-    _member(64, 1, "relu", make_member_training(1e-2, 0.5, 3000)),
-    _member(32, 2, "silu", make_member_training(5e-3, 1.0, 2000)),
+    _member(2, 64, 1, "relu", make_member_training(1e-2, 0.3, 3000)),
+    _member(2, 64, 2, "relu", make_member_training(1e-2, 0.2, 4500)),
+    _member(2, 64, 1, "relu", make_member_training(1e-2, 1.0, 3000)),
+    _member(3, 32, 2, "silu", make_member_training(5e-3, 1.0, 2000)),
 )
 """Recipes of a member of a cross-fitted ensemble; the data choose by cross-fitted loss."""
