@@ -162,26 +162,36 @@ def test_a_wrong_model_gets_less_strength_from_any_labels_of_cells(right):
         assert less < more - 1
 
 
-def test_members_of_a_common_error_are_drawn_about_and_the_ensembles_mean_counts():
+def vary(rows, noise):
+    """Moves one outcome of the log by noise [members, n] on the scale of logarithms."""
+    raw = np.log(rows.joint[None]) + np.zeros((len(noise), 1, 1, 1))
+    raw[..., 1, 1] += noise
+    joint = np.exp(raw) / np.exp(raw).sum(axis=(-2, -1), keepdims=True)
+    return pb.project_to_compatible(pb.Atoms(joint, repeat(rows, len(noise)).mu))
+
+
+def test_members_who_differ_where_they_err_and_the_ensembles_mean_counts():
     """Means of two members err as much as the members differ: the right scale is 1.
 
-    New cells, whose error is along one contrast, which no Dirichlet has. A scale s for
-    the mean of 2 members is sqrt(s^2 - 1/2 + 1/8) for that of 8.
+    They are right at every second cell, so no strength explains both. A scale s for the
+    mean of 2 members is sqrt(s^2 - 1/2 + 1/8) for that of 8.
     """
     rows, observational, experimental, _ = simulate(np.inf, 150, 300)
-    error = 0.4 * np.random.default_rng(3).standard_normal(300)
-    raw = np.log(rows.joint[None]) + np.zeros((2, 1, 1, 1))
-    raw[..., 1, 1] += error + 0.4 / np.sqrt(2) * np.array([[1], [-1]])
-    joint = np.exp(raw) / np.exp(raw).sum(axis=(-2, -1), keepdims=True)
-    members = pb.project_to_compatible(pb.Atoms(joint, repeat(rows, 2).mu))
-    cell = np.arange(300)
+    errs = 0.6 * (np.arange(300) % 2)
+    error = np.random.default_rng(3).standard_normal(300)
+    members = vary(rows, errs * (error + np.array([[1], [-1]]) / np.sqrt(2)))
     profile = pi.profile_residual(
-        np.random.default_rng(1), members, observational, experimental, cell, 8
+        np.random.default_rng(1),
+        members,
+        observational,
+        experimental,
+        np.arange(300),
+        8,
     )
     allowed = np.sqrt(np.maximum(np.array([0, 0.5, 1, 1.5]) ** 2 - 3 / 8, 0))
     scales = profile.settings.draw_scale
     assert np.all(np.isclose(scales[:, None], allowed).any(axis=1))
-    assert profile.mean().draw_scale[0] > 0.7
+    np.testing.assert_allclose(profile.mean().draw_scale[0], np.sqrt(5 / 8), atol=0.3)
 
 
 def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
@@ -193,10 +203,7 @@ def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
     rng = np.random.default_rng(3)
     noise = rng.standard_normal((16, 300))
     noise += rng.standard_normal(300) - noise.mean(axis=0)
-    raw = np.log(rows.joint[None]) + np.zeros((16, 1, 1, 1))
-    raw[..., 1, 1] += 0.4 * noise
-    joint = np.exp(raw) / np.exp(raw).sum(axis=(-2, -1), keepdims=True)
-    draws = pb.project_to_compatible(pb.Atoms(joint, repeat(rows, 16).mu))
+    draws = vary(rows, 0.6 * (np.arange(300) % 2) * noise)
     profile = pi.profile_residual(
         rng, draws, observational, experimental, np.arange(300), np.inf
     )
@@ -204,6 +211,42 @@ def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
     scales = profile.settings.draw_scale
     assert np.all(np.isclose(scales[:, None], allowed).any(axis=1))
     np.testing.assert_allclose(profile.mean().draw_scale[0], 1, atol=0.3)
+
+
+def test_a_law_that_varies_is_averaged_over():
+    """By draws: of the law from its own Beta, of the residual, and of the outcomes."""
+    rng = np.random.default_rng(0)
+    mean, spread, strength = 0.3, 0.02, 60.0
+    size = 1 / spread - 1
+    law = rng.beta(size * mean, size * (1 - mean), 400_000)
+    drawn = rng.beta(strength * law, strength * (1 - law))
+    own = np.array([11.0, 6.0])
+    chances = drawn ** own[1] * (1 - drawn) ** own[0]
+    found = _residual_profile._likelihoods(
+        _residual_profile._Law(np.array([[[1 - mean, mean]]]), np.array([[spread]])),
+        *(own[None], 0 * own[None], np.array([strength])),
+    )
+    error = chances.std() / np.sqrt(len(chances)) / chances.mean()
+    # The shape of the sum of two Betas is not quite a Beta's: a thousandth.
+    assert error < 0.004
+    np.testing.assert_allclose(found[0, 0], np.log(chances.mean()), atol=0.02)
+    ignored = urn_probability(strength * np.array([1 - mean, mean]), own)
+    assert abs(ignored - found[0, 0]) > 0.05
+
+
+def test_the_spread_is_the_variance_in_units_of_one_outcome():
+    members = vary(repeat(MODEL, 1), np.array([[0.3], [-0.1], [-0.2]]))
+    log, trial = _residual_profile._laws(members)
+    chances = members.joint.reshape(3, 4)
+    unit = (log.mean[0, 0] * (1 - log.mean[0, 0])).sum()
+    wanted = ((chances - chances.mean(axis=0)) ** 2).sum() / 2 / unit
+    np.testing.assert_allclose(log.spread, [[wanted]], rtol=1e-6)
+    np.testing.assert_allclose(log.mean.sum(), 1, rtol=1e-6)
+    assert log.spread.shape == (1, 1) and trial.spread.shape == (1, 2)
+    for arm, values in enumerate(members.mu[:, 0].T):
+        mean = trial.mean[0, arm, 1]
+        wanted = values.var(ddof=1) / (mean * (1 - mean))
+        np.testing.assert_allclose(trial.spread[0, arm], wanted, rtol=1e-5, atol=1e-12)
 
 
 def test_rows_that_are_not_judged_lend_their_counts_and_no_more(right):

@@ -12,13 +12,15 @@ the model was trained on the same counts, which are thus used twice.
 Both are judged by cross-fitting. For the units of a fold, the model is that of members who
 did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
 probability of what happened is the likelihood. `draw_scale` scales the members' own
-deviations about their mean, which are part of the model's uncertainty. One network with an
+deviations about their mean, which are part of the model's uncertainty: where they differ
+their word is worth less. One network with an
 index, and a part of the rows that it did not see, is judged the same way: its draws stand
-for the members, and the rows that it saw lend their counts without being judged. Where people are
-rare a model has learned less: in the cells of the rarest fifth of units its word is worth
+for the members, and the rows that it saw lend their counts without being judged. Where
+people are rare a model has learned less: in the cells of the rarest fifth of units its word is worth
 `rare_factor` times the strength, a factor of at most 1 that is judged with the others.
 
-Nothing here is approximated for large counts. `_residual_draws` draws from the result.
+Nothing here is approximated for large counts; of the members' deviations the likelihood
+knows the variance alone. `_residual_draws` draws from the result.
 """
 
 from typing import Any, NamedTuple
@@ -39,7 +41,6 @@ _RARE_STRENGTHS = np.union1d(_STRENGTHS, _STRENGTHS[0] * _RARE_FACTORS)
 _RARE_SHARE = 0.2  # of all units
 _TEMPERATURES = np.array([1, 1.3, 1.7, 2.2, 2.9])
 _DRAW_SCALES = np.array([0.0, 0.5, 1.0, 1.5])
-_NUM_DRAWS = 8  # of the members' mean, per fold
 _MAX_ROWS = 16_000
 # Standard deviations, between the sources, of log strength and log temperature.
 _STRENGTH_POOLING, _TEMPERATURE_POOLING = 0.5, 0.25
@@ -139,7 +140,7 @@ def profile_residual(
     """Computes the cross-fitted likelihood over all settings.
 
     Args:
-      rng: decides draws of the members' mean, and which rows are judged if there are many.
+      rng: decides which rows are judged if there are many.
       members: [members_per_fold, m] atoms of each judged row by members that did not
         see it.
       observational: counts `[..., x, y]` of each row: the units of one cell and one fold.
@@ -179,19 +180,12 @@ def profile_residual(
     rows = np.flatnonzero(judged)[some]
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
     is_rare = cell_size[rows] <= rare_size
-    grids = []
-    for scale in _DRAW_SCALES:
-        law = _draw_laws(rng, members, scale)
-        grids.append(
-            [_grids(*parts, is_rare) for parts in zip(law, own, rest, strict=True)]
-        )
+    grids = [
+        np.stack([_grids(*source, is_rare, scale) for scale in _DRAW_SCALES])
+        for source in zip(_laws(members), own, rest, strict=True)
+    ]
     scales = np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / size + 1 / num_members, 0))
-    return _join_sources(
-        np.stack([grid[0] for grid in grids]),
-        np.stack([grid[1] for grid in grids]),
-        scales,
-        rare_size,
-    )
+    return _join_sources(*grids, scales, rare_size)
 
 
 def _checked_members(members: pb.Atoms, num_members: float) -> tuple[int, int]:
@@ -250,26 +244,48 @@ def _choose_rows(rng: np.random.Generator, num_rows: int) -> Int[np.ndarray, " m
     return rows
 
 
-def _draw_laws(
-    rng: np.random.Generator, members: pb.Atoms, scale: float
-) -> list[Float[np.ndarray, "num_draws n trials outcomes"]]:
-    """Draws the model's law of each source from the members' mean and deviations."""
-    num, size = (1 if scale == 0 else _NUM_DRAWS), len(members.mu)
-    noise = scale * rng.standard_normal((num, size)) / np.sqrt(size - 1)
-    drawn = combine_members(members, noise)
-    joint = np.asarray(drawn.joint, float).reshape(num, -1, 1, 4)
-    return [joint, np.stack([1 - drawn.mu, drawn.mu], axis=-1).astype(float)]
+class _Law(NamedTuple):
+    """What members say of one source.
+
+    Attributes:
+      mean: of the members.
+      spread: their variance, relative to that of one unit's outcome.
+    """
+
+    mean: Float[np.ndarray, "n trials outcomes"]
+    spread: Float[np.ndarray, "n trials"]
+
+
+def _laws(members: pb.Atoms) -> list[_Law]:
+    """Computes the members' mean, on the scale of free numbers, and their spread."""
+    size, num_rows = members.mu.shape[:2]
+    mean = combine_members(members, np.zeros((1, size)))
+    laws = []
+    for all_of_them, of_mean in (
+        (members.joint.reshape(size, num_rows, 1, 4), mean.joint.reshape(-1, 1, 4)),
+        *((np.stack([1 - mu, mu], axis=-1) for mu in (members.mu, mean.mu[0])),),
+    ):
+        law = np.asarray(of_mean, float)
+        variance = np.var(np.asarray(all_of_them, float), axis=0, ddof=1).sum(axis=-1)
+        laws.append(_Law(law, variance / np.maximum((law * (1 - law)).sum(-1), 1e-12)))
+    return laws
 
 
 def _grids(
-    law: Float[np.ndarray, "num_draws n trials outcomes"],
+    law: _Law,
     own: Float[np.ndarray, "n 4"],
     rest: Float[np.ndarray, "n 4"],
     is_rare: Bool[np.ndarray, " n"],
+    scale: float,
 ) -> Float[np.ndarray, "factors strengths temperatures"]:
     """Computes the log-likelihood of one source for every factor of rare cells."""
     common, rare = (
-        _likelihoods(law[:, part], own[part], rest[part], strengths)
+        _likelihoods(
+            _Law(law.mean[part], scale**2 * law.spread[part]),
+            own[part],
+            rest[part],
+            strengths,
+        )
         for part, strengths in ((~is_rare, _STRENGTHS), (is_rare, _RARE_STRENGTHS))
     )
     # Factor number j is a shift by j places, for factors and strengths step by two.
@@ -279,20 +295,23 @@ def _grids(
 
 
 def _likelihoods(
-    law: Float[np.ndarray, "num_draws n trials outcomes"],
+    law: _Law,
     own: Float[np.ndarray, "n 4"],
     rest: Float[np.ndarray, "n 4"],
     strengths: Float[np.ndarray, " strengths"],
 ) -> Float[np.ndarray, "strengths temperatures"]:
-    """Sums over rows the log of the mean over draws of Dirichlet-multinomials."""
-    own, rest = (part.reshape(law.shape[1:]) for part in (own, rest))
+    """Sums over rows the logs of Dirichlet-multinomials.
+
+    A Dirichlet about a law that itself varies is taken as the Dirichlet about its mean
+    with the same variance in all.
+    """
+    own, rest = (part.reshape(law.mean.shape) for part in (own, rest))
     result = np.zeros((len(strengths), len(_TEMPERATURES)))
     for i, strength in enumerate(strengths):
-        shape = strength * law + rest
+        variance = np.minimum(1 / (1 + strength) + law.spread, 1 - 1e-6)
+        shape = (1 / variance - 1)[..., None] * law.mean + rest
         for j, temperature in enumerate(_TEMPERATURES):
-            logs = _dirichlet_multinomial(shape / temperature, own).sum(axis=-1)
-            rows = special.logsumexp(logs, axis=0) - np.log(len(logs))
-            result[i, j] = rows.sum()
+            result[i, j] = _dirichlet_multinomial(shape / temperature, own).sum()
     return result
 
 
