@@ -40,3 +40,19 @@ def test_very_many_covariates_make_sixty_groups_at_most():
     rng = np.random.default_rng(1)
     people = pd.DataFrame(rng.integers(0, 4, (200, 50))).add_prefix("z")
     assert len(find_subgroups(people)) == 60
+
+
+def test_groups_come_in_their_natural_order():
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame(
+        {
+            "z10": rng.integers(0, 2, 60),
+            "z2": [f"week {n}" for n in rng.permutation(np.repeat([1, 2, 10], 20))],
+        }
+    )
+    names = [group.name for group in find_subgroups(people)]
+    assert names == [
+        *("z2 = week 1", "z2 = week 2", "z2 = week 10", "z10 = 0", "z10 = 1")
+    ]
+    named = [group.name for group in find_subgroups(people, ["z10", "z2"])]
+    assert named[:2] == ["z10 = 0", "z10 = 1"]  # as asked for

@@ -1,6 +1,7 @@
 """Subgroups by covariates: categories as they are, numbers cut at quantiles."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,15 +26,16 @@ def find_subgroups(
 ) -> list[Subgroup]:
     """Makes a group of each category, and of each quarter of a number.
 
+    Names come in their natural order: z2 before z10.
+
     Args:
       people: covariates.
       columns: to group by; if None, all with few categories or with numbers, the first
         ones if there would be more than 60 groups.
     """
     if columns is None:
-        chosen = _first_columns(
-            [c for c in people.columns if _is_short(people[c])], people
-        )
+        short = [c for c in people.columns if _is_short(people[c])]
+        chosen = _first_columns(sorted(short, key=_natural_order), people)
     else:
         chosen = [columns] if isinstance(columns, str) else list(columns)
         absent = [column for column in chosen if column not in people.columns]
@@ -72,7 +74,7 @@ def _split(values: pd.Series) -> list[Subgroup]:
                 f"{values.name} = {_plain(level)}",
                 (values == level).fillna(False).to_numpy(dtype=bool),
             )
-            for level in sorted(levels, key=lambda v: (str(type(v)), v))
+            for level in sorted(levels, key=_level_order)
         ]
     numbers = values.to_numpy(dtype=float, na_value=np.nan)
     edges = np.unique(np.nanquantile(numbers, np.linspace(0, 1, _NUM_PARTS + 1)))
@@ -83,6 +85,21 @@ def _split(values: pd.Series) -> list[Subgroup]:
         name = f"{values.name} {left} {low:g} to {high:g}"
         groups.append(Subgroup(name, inside))
     return groups
+
+
+def _natural_order(name: object) -> list[tuple[int, int, str]]:
+    """Returns a key that sorts numbers inside names by value."""
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part)
+        for part in re.split(r"(\d+)", str(name))
+        if part
+    ]
+
+
+def _level_order(level: object) -> tuple[str, object]:
+    """Returns a key that sorts numbers by value and text naturally."""
+    is_text = isinstance(level, str)
+    return (str(type(level)), _natural_order(level) if is_text else level)
 
 
 def _plain(level: object) -> object:
