@@ -78,6 +78,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         "intervals.parquet",
         "intervals.csv",
         "report.html",
+        "summary.json",
         "model",
         "config.json",
     }
@@ -106,6 +107,10 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         (FIT, "say where to write with --out"),
         ((*FIT, "--out=o", "extra"), "only flags are taken"),
         ((*FIT, "--out=o", "--alpha=2"), "--alpha must lie in"),
+        (
+            (*FIT, "--out=o", "--threshold=1"),
+            "threshold must be at least 0 and below 1",
+        ),
         ((*FIT[1:], "--observational=none.csv", "--out=o"), "is not a file"),
         ((*FIT[1:], "--observational=empty.csv", "--out=o"), "cannot be read"),
         (
@@ -181,7 +186,7 @@ def test_debug_shows_where_an_error_came_from(in_process):
 
 
 def test_one_run_makes_each_draw_once(folder, in_process, monkeypatch):
-    """1,500 people: intervals for all, and a report on 1,000 of them."""
+    """1,500 people: intervals for all, and a report on all of them."""
     draw_table(1500, True, 6).to_parquet(folder / "many.parquet")
     asked = []
     original = LinearSampler.draws
@@ -199,7 +204,7 @@ def test_one_run_makes_each_draw_once(folder, in_process, monkeypatch):
     done = in_process(*FIT, "--predict=many.parquet", *settings)
     assert done.returncode == 0, done.stderr
     assert sum(asked) == 1500
-    assert "1,000 people" in (folder / "counted" / "report.html").read_text()
+    assert "All 1,500 people" in (folder / "counted" / "report.html").read_text()
 
 
 def test_weights_and_groups_reach_the_fit(folder, in_process):
@@ -236,6 +241,23 @@ def test_averages_groups_and_decisions_are_files(folder, in_process):
     assert len(decisions) == 40 and decisions["treat"].sum() <= 20
     page = (out / "report.html").read_text()
     assert "<h2>In short</h2>" in page and "<h2>Whom to treat</h2>" in page
+
+
+def test_the_question_of_the_command_reaches_the_report(folder, in_process):
+    done = in_process(
+        *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=200"),
+        *("--estimand=harm", "--target=parameter", "--alpha=0.2", "--threshold=0.1"),
+        *("--outcome_is_bad", "--out=asked"),
+    )
+    assert done.returncode == 0, done.stderr
+    page = (folder / "asked" / "report.html").read_text()
+    assert "the rows of people.csv" in page and "benefit: x = 1 prevents y = 1" in page
+    summary = json.loads((folder / "asked" / "summary.json").read_text())
+    table = pd.read_csv(folder / "asked" / "intervals.csv")
+    width = (table["upper"] - table["lower"]).clip(lower=0).mean()
+    assert summary["mean_width"]["harm"] == pytest.approx(width)
+    assert summary["made"]["alpha"] == 0.2 and summary["made"]["estimand"] == "harm"
+    assert summary["people"] == 40 and 0 <= summary["surely_above"] <= 40
 
 
 def test_a_trial_that_looks_stratified_is_warned_of_in_one_line(folder, in_process):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pns_estimate._held_out_rows import HeldOutRows
     from pns_estimate._population import Population, SortedPeople
     from pns_estimate._prediction import Prediction
+    from pns_estimate._question import Question
     from pns_estimate._report import write_report
     from pns_estimate._summary import FitSummary
     from pns_estimate.methods import (
@@ -39,6 +40,7 @@ else:  # the same names, each imported when it is first asked for
             "_held_out_rows": ["HeldOutRows"],
             "_population": ["Population", "SortedPeople"],
             "_prediction": ["Prediction"],
+            "_question": ["Question"],
             "_report": ["write_report"],
             "_summary": ["FitSummary"],
             "methods": [
@@ -69,6 +71,7 @@ __all__ = [
     "PnsEstimator",
     "Population",
     "Prediction",
+    "Question",
     "Sampler",
     "ScaledSampler",
     "SortedPeople",

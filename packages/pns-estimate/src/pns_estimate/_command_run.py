@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 import pns_infer as pi
 
@@ -18,11 +17,10 @@ from pns_estimate._errors import UserError
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._files import complete_file, read_table, write_json
 from pns_estimate._prediction import Target
+from pns_estimate._question import Question
 from pns_estimate._report import write_report
 from pns_estimate._training_data import WeightsAre
 from pns_estimate.methods import METHODS
-
-_MOST_REPORTED = 1000  # people in the report
 
 
 def _say(text: str) -> None:
@@ -69,6 +67,7 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         )
     if not 0 < _flags.ALPHA.value < 1:
         raise UserError(f"--alpha must lie in (0, 1), got {_flags.ALPHA.value}.")
+    _read_question().check()
     if _flags.GAINS.value is None:
         given = [
             f.name for f in (_flags.COST, _flags.BUDGET, _flags.CRITERION) if f.present
@@ -140,6 +139,18 @@ def _read_assignment() -> float | str | None:
         return _flags.ASSIGNMENT.value
 
 
+def _read_question() -> Question:
+    asked = _flags.PREDICT.value
+    return Question(
+        _flags.ESTIMAND.value,
+        cast(Target, _flags.TARGET.value),
+        _flags.ALPHA.value,
+        _flags.THRESHOLD.value,
+        _flags.OUTCOME_IS_BAD.value,
+        "the people of the trial" if asked is None else f"the rows of {asked}",
+    )
+
+
 def _read_decision() -> Decision:
     return Decision(
         _flags.GAINS.value or (),
@@ -207,18 +218,14 @@ def answer(arguments: Sequence[str]) -> None:
         if estimator.has_population:
             averages = _write_averages(estimator, out)
         _say("report")
-        if len(people) > _MOST_REPORTED:
-            rng = np.random.default_rng(_flags.SEED.value)
-            prediction = prediction.take(
-                rng.choice(len(people), _MOST_REPORTED, replace=False)
-            )
         write_report(
             out / "report.html",
             prediction,
             estimator.summary_,
-            _flags.ALPHA.value,
+            _read_question(),
             estimator.population_ if estimator.has_population else None,
             decision,
+            out / "summary.json",
         )
         if _flags.LOAD.value is None:
             estimator.save(out / "model")

@@ -25,6 +25,7 @@ from pns_estimate._population import (
     make_population,
 )
 from pns_estimate._prediction import EstimandLike, Prediction, Side, Target
+from pns_estimate._question import Question
 from pns_estimate._report import write_report
 from pns_estimate._saving import FittedState, load_state, save_state
 from pns_estimate._strata import run_compatibility_test
@@ -163,7 +164,7 @@ class PnsEstimator:
             encoder=data.encoder,
             sampler=fit.sampler,
             sample_size=float(sum(np.sum(part) for part in counts[1:])),
-            summary=summarize_fit(data, fit, method, compatibility),
+            summary=summarize_fit(data, fit, method, compatibility, self.seed),
         )
         self._people = data.people
         self._held_out_rows = collect_held_out_rows(data, fit.learned)
@@ -456,6 +457,12 @@ class PnsEstimator:
         rows: Any = None,
         alpha: float = 0.05,
         decision: Decision | None = None,
+        *,
+        estimand: EstimandLike = "pns",
+        target: Target = "set",
+        threshold: float | None = None,
+        outcome_is_bad: bool | None = None,
+        summary_path: Any = None,
     ) -> None:
         """Writes one self-contained HTML file.
 
@@ -464,15 +471,37 @@ class PnsEstimator:
           rows: the people to report on; a sample of the training people if None.
           alpha: for all intervals in it.
           decision: whom to treat, if the report shall say.
+          estimand: as for `intervals`; PNS and harm are shown beside it.
+          target: as for `intervals`.
+          threshold: count who surely exceeds it; None for the curve alone.
+          outcome_is_bad: whether nobody wants the outcome, which decides what is called
+            benefit and harm; None uses neither word.
+          summary_path: where to write the numbers of the page as JSON, if anywhere.
         """
         self._fitted()
         if rows is None and self._people is None:
             raise UserError(
                 "a loaded model has no people of its own: give rows to report on."
             )
+        own = "a sample of the people of both tables"
+        question = Question(
+            estimand,
+            target,
+            alpha,
+            threshold,
+            outcome_is_bad,
+            own if rows is None else "the rows given",
+        )
+        question.check()
         prediction = self.predict(self._people if rows is None else rows)
         write_report(
-            Path(path), prediction, self.summary_, alpha, self._population, decision
+            Path(path),
+            prediction,
+            self.summary_,
+            question,
+            self._population,
+            decision,
+            None if summary_path is None else Path(summary_path),
         )
 
     def save(self, folder: Any) -> None:

@@ -25,9 +25,9 @@ From a model that was fitted before, for other people, with no training data:
 
   pns-estimate --load run/model --predict others.csv --out others/
 
-Writes intervals.parquet, intervals.csv, report.html, config.json and model/ to --out; after a
-fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With --gains, whom to
-treat: decisions.csv, and what that is worth: values.csv.
+Writes intervals.parquet, intervals.csv, report.html, summary.json, config.json and model/ to
+--out; after a fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With
+--gains, whom to treat: decisions.csv, and what that is worth: values.csv.
 
 Compiled programs are kept for the next run in the user's cache folder;
 JAX_COMPILATION_CACHE_DIR names another, JAX_ENABLE_COMPILATION_CACHE=false keeps none.
@@ -95,6 +95,17 @@ TARGET = flags.DEFINE_enum(
     "target", "set", ["set", "parameter"], "What each interval covers."
 )
 ALPHA = flags.DEFINE_float("alpha", 0.05, "The probability that an interval misses.")
+THRESHOLD = flags.DEFINE_float(
+    "threshold",
+    None,
+    "The report counts who surely exceeds this value; without it, for every value.",
+)
+OUTCOME_IS_BAD = flags.DEFINE_bool(
+    "outcome_is_bad",
+    None,
+    "Whether nobody wants the outcome; --nooutcome_is_bad if people want it. Decides "
+    "what the report calls benefit and harm; without it, it uses neither word.",
+)
 SEED = flags.DEFINE_integer("seed", 0, "Decides all randomness.")
 DRAWS = flags.DEFINE_integer("num_draws", 2000, "Draws behind each interval.")
 MISSING = flags.DEFINE_enum(
@@ -119,7 +130,10 @@ SECTIONS = {
         *((ASSIGNMENT, "NUMBER or COLUMN"), (MISSING, ""), (UNSEEN, "")),
     ),
     "Method": ((METHOD, "NAME"), (DRAWS, "NUMBER"), (SEED, "NUMBER")),
-    "Question": ((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER")),
+    "Question": (
+        *((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER"), (THRESHOLD, "NUMBER")),
+        (OUTCOME_IS_BAD, ""),
+    ),
     "Decisions": (
         *((GAINS, "NUMBER,..."), (COST, "NUMBER"), (BUDGET, "NUMBER")),
         (CRITERION, ""),

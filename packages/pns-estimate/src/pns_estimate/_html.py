@@ -1,86 +1,157 @@
-"""Small pieces of HTML: escaped text, tables, figures as inline SVG."""
+"""Pieces of the report: templates, tables that can be downloaded, figures as inline SVG."""
 
-import html
+import functools
+import hashlib
 import io
 import re
+import urllib.parse
 from collections.abc import Sequence
-from typing import Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 
 import matplotlib as mpl
+import pandas as pd
 from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY = "#1f5fa8", "#c4581a", "#8a8f98"
+if TYPE_CHECKING:
+    import jinja2
 
-STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff;
-  max-width: 60rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-svg { max-width: 100%; height: auto; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid #dfe3e8; }
-th:first-child, td:first-child { text-align: left; }
-.note { color: #525b68; font-size: .92rem; }
-.answer { background: #eef4fb; border-left: 4px solid #1f5fa8; padding: .6rem 1rem; }
-.warn { background: #fdf0e7; border-left-color: #c4581a; }
-code { overflow-wrap: anywhere; }
-"""
+BLUE, ORANGE, GREY = "#1f5fa8", "#b34d12", "#8a8f98"
+_INK = "#010203"  # text and lines; the style sheet says which color that is
+_VARIABLES = {BLUE: "blue", ORANGE: "orange", GREY: "grey", _INK: "ink"}
+_LARGEST_SHARE = 1.0
 
 
-def text(value: Any) -> str:
-    """Escapes whatever a user may have written."""
-    return html.escape(str(value), quote=True)
+class Cell(NamedTuple):
+    """What a cell shows, and the number it is sorted by, if any."""
+
+    shown: str
+    value: float | None = None
+
+
+class Table(NamedTuple):
+    """A table to read, and the same to download.
+
+    Attributes:
+      caption: what it holds; read aloud, and the title of its download.
+      head: names of the columns.
+      rows: cells.
+      file: the name of the download; none if empty.
+      csv: what is downloaded.
+    """
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell | str]]
+    file: str = ""
+    csv: str = ""
+
+    def cells(self) -> list[list[Cell]]:
+        """Returns the rows with every entry a cell."""
+        return [
+            [cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row]
+            for row in self.rows
+        ]
+
+    @property
+    def address(self) -> str:
+        """The download as an address that needs no network."""
+        return "data:text/csv;charset=utf-8," + urllib.parse.quote(self.csv)
+
+
+def to_csv(table: pd.DataFrame) -> str:
+    """Writes a table as the files beside the report have it."""
+    return table.to_csv(index_label=table.index.name or "row")
+
+
+@functools.cache
+def environment() -> "jinja2.Environment":
+    """Loads templates; whatever they are given is escaped."""
+    import jinja2  # a report is the only thing that needs it
+
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("pns_estimate"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    found.filters |= {
+        "percent": percent,
+        "points": points,
+        "confidence": confidence,
+        "p_value": p_value,
+        "count": lambda number: f"{number:,.0f}",
+    }
+    found.globals |= {"percent_range": percent_range}
+    return found
+
+
+def render(template: str, **values: Any) -> str:
+    """Fills one template."""
+    return environment().get_template(template).render(**values)
+
+
+def percent(value: SupportsFloat | None) -> str:
+    """Writes a share as a percentage; 'none' if there is no such share."""
+    if value is None:
+        return "none"
+    return f"{round(100 * float(value), 1) + 0.0:.1f}%"  # never -0.0
 
 
 def percent_range(low: SupportsFloat, high: SupportsFloat) -> str:
-    """Writes two shares as percentages."""
-    return f"{100 * float(low):.1f}% to {100 * float(high):.1f}%"
+    """Writes two shares as percentages; numbers that are no shares as they are."""
+    low, high = float(low), float(high)
+    if max(abs(low), abs(high)) > _LARGEST_SHARE:
+        return f"{low:.4g} to {high:.4g}"
+    return f"{percent(low)} to {percent(high)}"
 
 
-def percent(value: float | None) -> str:
-    """Writes a share as a percentage; 'none' if there is no such share."""
-    return "none" if value is None else f"{100 * value:.1f}%"
+def range_cell(low: SupportsFloat, high: SupportsFloat) -> Cell:
+    """Makes a cell of an interval, sorted by its lower end."""
+    return Cell(percent_range(low, high), float(low))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Makes a table; cells are escaped."""
-    cells = "".join(f"<th>{text(cell)}</th>" for cell in head)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>"
-        for row in rows
-    )
-    return (
-        f"<div class='scroll'><table>\n<thead><tr>{cells}</tr></thead>\n<tbody>\n{body}"
-        "\n</tbody></table></div>"
-    )
+def points(value: float) -> str:
+    """Writes a difference of shares in percentage points, with its sign."""
+    return f"{100 * value:+.1f}"
 
 
-def page(title: str, body: str) -> str:
-    """Puts a body into a document that needs no network."""
-    return (
-        "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n{body}\n</body>\n</html>\n"
-    )
+def confidence(alpha: float) -> str:
+    """Writes the probability of not missing."""
+    return f"{100 * (1 - alpha):g}%"
+
+
+def p_value(value: float) -> str:
+    """Writes a p-value with its sign of equality."""
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
 def make_figure(width: float, height: float) -> tuple[Figure, Any]:
     """Makes a figure with one pair of axes, without a box around them."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
+    colors = ("text.color", "axes.labelcolor", "axes.edgecolor")
+    ticks = ("xtick.color", "ytick.color")
+    with mpl.rc_context(dict.fromkeys((*colors, *ticks), _INK)):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure, axes
 
 
-def svg(figure: Figure, label: str) -> str:
-    """Draws a figure as inline SVG, without the preamble."""
+def svg(figure: Figure, label: str) -> Any:
+    """Draws a figure as inline SVG whose colors the style sheet decides."""
+    import markupsafe
+
     buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "pns", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    drawn = buffer.getvalue()
-    inline = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
+    with mpl.rc_context({"svg.hashsalt": label, "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    inline = re.sub(r"<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
     inline = inline[inline.index("<svg") :]
-    return inline.replace("<svg", f"<svg role='img' aria-label='{text(label)}'", 1)
+    # Names of groups repeat from figure to figure, and so do those of letters.
+    inline = re.sub(r'<g id="[^"]*"', "<g", inline)
+    key = hashlib.sha256(label.encode()).hexdigest()[:8]
+    inline = re.sub(r'(id="|href="#)(?=[A-Z])', rf"\1f{key}-", inline)
+    for color, name in _VARIABLES.items():
+        inline = inline.replace(color, f"var(--{name})")
+    named = f'<svg role="img" aria-label="{markupsafe.escape(label)}"'
+    return markupsafe.Markup(inline.replace("<svg", named, 1))

@@ -1,75 +1,129 @@
-"""One self-contained HTML page about a fit and some people.
+"""One self-contained HTML page about a fit and some people, and its numbers as JSON.
 
-The page is made from a prediction and a summary; it asks nobody else.
+The page is made from a prediction and a summary; it asks nobody else. Its words are in
+`templates/`.
 """
 
+import dataclasses
+import datetime
+import importlib.metadata
 from pathlib import Path
+from typing import Any
 
-from pns_estimate import _report_answers as answers
+from pns_estimate import _report_averages as about_averages
 from pns_estimate import _report_fit as about_fit
 from pns_estimate import _report_population as about_all
 from pns_estimate._decisions import Decision
-from pns_estimate._files import complete_file
-from pns_estimate._html import page
+from pns_estimate._files import complete_file, write_json
+from pns_estimate._html import render
 from pns_estimate._population import Population
 from pns_estimate._prediction import Prediction
+from pns_estimate._question import Question
 from pns_estimate._report_decisions import decisions
+from pns_estimate._report_people import View, find_people
 from pns_estimate._summary import FitSummary
+from pns_estimate._words import make_words
 
 
 def write_report(
     path: Path,
     prediction: Prediction,
     summary: FitSummary,
-    alpha: float = 0.05,
+    question: Question | None = None,
     population: Population | None = None,
     decision: Decision | None = None,
+    summary_path: Path | None = None,
 ) -> None:
     """Writes the page; the file appears when complete.
 
     Args:
       path: the file to write.
-      prediction: the people to report on.
+      prediction: the people to report on; all of them count in every number.
       summary: of the fit behind the prediction.
-      alpha: for all intervals on the page.
+      question: estimand, target, alpha, threshold, and whether the outcome is bad.
       population: the people of the tables, for averages that need no draws.
       decision: whom to treat, if the page shall say.
+      summary_path: where to write the page's numbers as JSON; nowhere if None.
     """
-    corrected = prediction.sampler.has_draws
-    title = answers.title(summary)
-    sections = [
-        answers.opening(prediction, summary, alpha),
-        *_answers(prediction, population, summary, alpha),
-        answers.sure_people(prediction, alpha) if corrected else "",
-        "" if decision is None else decisions(prediction, population, decision, alpha),
-        about_fit.tables(summary),
-        about_fit.compatibility(summary),
-        about_fit.fit(summary),
-        about_fit.assumptions(corrected),
-    ]
+    question = question or Question()
+    question.check()
+    words = make_words(summary, question.outcome_is_bad)
+    averages = about_averages.find_averages(prediction, population, summary, question)
+    views, held = find_people(prediction, question, words)
+    groups = decided = None
+    if population is not None:
+        found = population.sorted_groups(alpha=question.alpha)
+        groups = about_all.sorted_people(found, question.alpha, words)
+    if decision is not None:
+        decided = decisions(prediction, population, decision, question.alpha)
+        held["value"] = decided["curve"]
+    foot = _foot(summary, question)
+    text = render(
+        "report.html",
+        title=f"Does {summary.treatment.column} make the difference for "
+        f"{summary.outcome.column}?",
+        question=question,
+        words=words,
+        summary=summary,
+        has_draws=prediction.sampler.has_draws,
+        num_people=len(prediction.people),
+        num_outside=int(prediction.is_outside.sum()),
+        opening=about_averages.opening(averages, summary, question, words),
+        averages=about_averages.average_table(averages, question, words),
+        notes=None if population is None else about_all.notes(population),
+        groups=groups,
+        subgroups=about_all.subgroups(prediction, population, question, words),
+        decided=decided,
+        views=views,
+        held=held,
+        tables=about_fit.tables(summary, words),
+        compatibility=about_fit.compatibility(summary, words),
+        fit=about_fit.fit(summary, words),
+        foot=foot,
+    )
     with complete_file(path) as aside:
-        aside.write_text(page(title, "\n".join(sections)), encoding="utf-8")
+        aside.write_text(text, encoding="utf-8")
+    if summary_path is not None:
+        numbers = _numbers(question, summary, averages, views, groups, decided)
+        numbers |= {"people": len(prediction.people), "made": foot}
+        write_json(summary_path, numbers)
 
 
-def _answers(
-    prediction: Prediction,
-    population: Population | None,
+def _foot(summary: FitSummary, question: Question) -> dict[str, Any]:
+    """Says how the page was made."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "version": importlib.metadata.version("pns-estimate"),
+        "seed": summary.seed,
+        "method": summary.method,
+        "rows": {name: entry["rows"] for name, entry in summary.tables.items()},
+        "estimand": question.estimands()[0].name,
+        "target": question.target,
+        "alpha": question.alpha,
+    }
+
+
+def _numbers(
+    question: Question,
     summary: FitSummary,
-    alpha: float,
-) -> list[str]:
-    """Makes averages, persons and subgroups: by draws if the tables' people are gone."""
-    person = answers.each_person(prediction, alpha)
-    if population is None:
-        return [
-            answers.averages(prediction, alpha),
-            person,
-            answers.subgroups(prediction, alpha),
-        ]
-    people = population.sorted_groups(alpha=alpha)
-    return [
-        about_all.in_short(population, people, summary, alpha),
-        about_all.averages(population, alpha),
-        about_all.sorted_people(people, alpha),
-        person,
-        about_all.subgroups(population, alpha),
-    ]
+    averages: about_averages.Averages,
+    views: list[View],
+    groups: dict[str, Any] | None,
+    decided: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Collects what the page says in numbers, as JSON holds them."""
+    return {
+        "treatment": dataclasses.asdict(summary.treatment),
+        "outcome": dataclasses.asdict(summary.outcome),
+        "outcome_is_bad": question.outcome_is_bad,
+        "effect": averages.effect._asdict(),
+        "averages": {
+            name: table.to_dict("index") for name, table in averages.by_estimand.items()
+        },
+        "sorted_groups": groups and groups["people"].table.to_dict("records"),
+        "threshold": question.threshold,
+        "surely_above": views[0].above,
+        "mean_width": {view.name: view.width for view in views},
+        "recommendations": decided and decided["counts"],
+        "compatibility": summary.compatibility,
+    }

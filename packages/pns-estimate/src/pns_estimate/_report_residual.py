@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from pns_estimate._html import BLUE, ORANGE, make_figure, svg, text
+from pns_estimate._html import BLUE, ORANGE, make_figure, svg
 
 _SOURCES = {"observational": ("log", BLUE), "experimental": ("trial", ORANGE)}
 
 
-def residual(marginals: dict[str, Any]) -> str:
-    """Draws how likely strengths and temperatures are, and says it in a sentence.
+def residual(marginals: dict[str, Any]) -> dict[str, Any]:
+    """Draws how likely strengths and temperatures are, and says it in words.
 
     Args:
       marginals: `FitSummary.residual`.
@@ -27,26 +27,20 @@ def residual(marginals: dict[str, Any]) -> str:
         f"{_describe(temperatures[source], '.2g')} ({label})"
         for source, (label, _) in _SOURCES.items()
     )
-    return (
-        "<h3>The model beside people with the same covariates</h3>\n<p>Where people share "
-        "all covariates, what happened to them is averaged with what the model says of "
-        "them: people whom it has not seen are predicted best if its word counts as much "
-        f"as {text(worth)}.</p>\n"
-        + _draw(
+    return {
+        "worth": worth,
+        "factor": factor,
+        "worth_figure": _draw(
             strengths,
             "people that the model's word counts as",
             f"Weight of each number of people that the model's word may count as: {worth}",
-        )
-        + _draw(
+        ),
+        "factor_figure": _draw(
             temperatures,
             "factor of the variance",
             f"Weight of each factor of the variance: {factor}",
-        )
-        + "<p class='note'>The model learned from the same people, so the variance of both "
-        f"together is multiplied by {text(factor)}. Bars of one color sum to 1: they show "
-        "how well each value predicts people whom the model has not seen. If they are "
-        "spread over many values, the data say little about it.</p>"
-    )
+        ),
+    }
 
 
 def _describe(marginal: dict[str, Any], form: str) -> str:
@@ -62,11 +56,11 @@ def _describe(marginal: dict[str, Any], form: str) -> str:
     return f"{format(low, form)} to {format(high, form)}"
 
 
-def _draw(marginals: dict[str, Any], label: str, title: str) -> str:
+def _draw(marginals: dict[str, Any], label: str, title: str) -> Any:
     """Draws the marginals of both sources as bars side by side."""
     values = sorted({v for part in marginals.values() for v in part["values"]})
     place = {value: i for i, value in enumerate(values)}
-    figure, axes = make_figure(8, 2.2)
+    figure, axes = make_figure(6, 2.2)
     for shift, (source, (name, color)) in zip(
         (-0.2, 0.2), _SOURCES.items(), strict=True
     ):

@@ -36,6 +36,7 @@ class FitSummary:
       notes: what else the method says of the fit, by label.
       residual: how counts of people who share covariates were weighed: by name of each
         setting its values and their weights, which sum to 1; None if they were not.
+      seed: of the fit; None for a model saved before seeds were noted.
     """
 
     method: str
@@ -54,6 +55,7 @@ class FitSummary:
     draw_scale: dict[str, Any] | None
     notes: dict[str, str]
     residual: dict[str, Any] | None = None
+    seed: int | None = None
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "FitSummary":
@@ -67,6 +69,7 @@ def summarize_fit(
     fit: CalibratedFit,
     method: Method,
     compatibility: dict[str, Any],
+    seed: int | None = None,
 ) -> FitSummary:
     """Collects what the report shows; shares are weighted as the people are."""
     history = fit.learned.history
@@ -85,6 +88,7 @@ def summarize_fit(
         draw_scale=_draw_scale(fit.calibration),
         notes=dict(fit.learned.notes),
         residual=_residual(fit.learned.profile),
+        seed=seed,
     )
 
 

@@ -1,0 +1,126 @@
+"use strict";
+(() => {
+  const held = JSON.parse(document.getElementById("held").textContent);
+  const views = [...document.querySelectorAll(".view")];
+  const byName = Object.fromEntries(held.estimands.map((one) => [one.name, one]));
+  const percent = (value) => (100 * value).toFixed(1) + "%";
+  const make = (tag, text) => {
+    const element = document.createElement(tag);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  document.querySelectorAll(".control").forEach((one) => (one.hidden = false));
+
+  // Tables are sorted by the number of a cell, or by its text where it has none.
+  const compare = new Intl.Collator(undefined, { numeric: true }).compare;
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const head = [...table.tHead.rows[0].cells];
+    head.forEach((cell, column) => {
+      const button = make("button", cell.textContent);
+      button.type = "button";
+      cell.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const falls = cell.getAttribute("aria-sort") === "ascending";
+        head.forEach((other) => other.removeAttribute("aria-sort"));
+        cell.setAttribute("aria-sort", falls ? "descending" : "ascending");
+        const key = (row) => row.cells[column];
+        const order = (a, b) =>
+          key(a).dataset.value !== undefined && key(b).dataset.value !== undefined
+            ? key(a).dataset.value - key(b).dataset.value
+            : compare(key(a).textContent, key(b).textContent);
+        const rows = [...table.tBodies[0].rows].sort(order);
+        table.tBodies[0].append(...(falls ? rows.reverse() : rows));
+      });
+    });
+  }
+
+  const choice = document.getElementById("estimand");
+  const choose = () =>
+    views.forEach((view) => (view.hidden =
+      choice.value !== "" && view.dataset.name !== choice.value));
+  choice.addEventListener("input", choose);
+  choose();
+  addEventListener("beforeprint", () => views.forEach((view) => (view.hidden = false)));
+  addEventListener("afterprint", choose);
+
+  for (const view of views) {
+    const slider = view.querySelector(".threshold");
+    if (!slider) continue;
+    const { values, people } = byName[view.dataset.name].curve;
+    const show = () => {
+      const value = values[slider.value];
+      slider.setAttribute("aria-valuetext", String(value));
+      view.querySelector(".threshold-answer").textContent =
+        `${people[slider.value].toLocaleString("en")} of ` +
+        `${held.total.toLocaleString("en")} people surely exceed ${value}.`;
+    };
+    slider.addEventListener("input", show);
+    show();
+  }
+
+  const share = document.getElementById("share-treated");
+  if (share) {
+    const curve = held.value;
+    const number = (value) => Number(value.toPrecision(4)).toString();
+    const show = () => {
+      const at = share.value;
+      share.setAttribute("aria-valuetext", percent(curve.share[at]));
+      document.getElementById("share-answer").textContent =
+        `Treating ${percent(curve.share[at])} is worth ${number(curve.lower[at])} to ` +
+        `${number(curve.upper[at])} per person (estimated bounds ` +
+        `${number(curve.bound_lower[at])} to ${number(curve.bound_upper[at])}).`;
+    };
+    share.addEventListener("input", show);
+    show();
+  }
+
+  // One person: both ends, what binds them, and which part of the width can shrink.
+  const describe = (one, at) => {
+    const c = one.columns;
+    const noise = Math.max(
+      0, c.upper[at] - c.lower[at] - Math.max(0, c.bound_upper[at] - c.bound_lower[at]));
+    const rest = Math.max(0, c.bound_upper[at] - c.bound_lower[at]);
+    const item = make("li");
+    item.append(
+      make("b", `${one.label}: ${percent(c.lower[at])} to ${percent(c.upper[at])}.`),
+      ` Estimated bounds: ${percent(c.bound_lower[at])} to ${percent(c.bound_upper[at])}.` +
+      ` The lower end comes from: ${one.terms[c.binding_lower[at]]}.` +
+      ` The upper end comes from: ${one.terms[c.binding_upper[at]]}.` +
+      ` What would change it: more rows would shrink ${(100 * noise).toFixed(1)} points of` +
+      ` the width; the other ${(100 * rest).toFixed(1)} stay unless covariates tell more` +
+      " about this person.");
+    return item;
+  };
+  const field = document.getElementById("row");
+  const answer = document.getElementById("person");
+  const find = () => {
+    const wanted = field.value.trim();
+    const at = held.rows.indexOf(wanted);
+    if (!wanted) return answer.replaceChildren();
+    if (at < 0) {
+      const near = held.rows.filter((name) => name.startsWith(wanted)).slice(0, 8);
+      return answer.replaceChildren(make("p", near.length
+        ? `No row ${wanted}; rows that start so: ${near.join(", ")}.`
+        : `No row ${wanted} on this page.`));
+    }
+    const list = make("ul");
+    list.append(...held.estimands.map((one) => describe(one, at)));
+    if (held.estimands[0].columns.is_outside[at])
+      list.append(make("li", "A covariate lies outside what training saw."));
+    answer.replaceChildren(make("p", `Row ${wanted}`), list);
+  };
+  field.addEventListener("input", find);
+
+  const names = ["lower", "upper", "bound_lower", "bound_upper",
+    "binding_lower", "binding_upper"];
+  const quote = (text) => '"' + String(text).replaceAll('"', '""') + '"';
+  const csv = document.getElementById("people-csv");
+  csv.download = "people.csv";
+  csv.addEventListener("click", () => {
+    const lines = [["row", "estimand", ...names].join(",")];
+    for (const { name, columns } of held.estimands)
+      held.rows.forEach((row, at) => lines.push([quote(row), name, ...names.map(
+        (column) => quote(columns[column][at]))].join(",")));
+    csv.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
+  });
+})();
