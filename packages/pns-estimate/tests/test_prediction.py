@@ -17,8 +17,13 @@ def count_draws(prediction):
     return prediction.sampler.inner.num_drawn
 
 
+def draw_strangers(n):
+    """People of whom no two share their covariates."""
+    return draw_table(n, True, 5).assign(age=np.linspace(20, 69, n))
+
+
 def test_all_questions_share_one_set_of_draws(linear):
-    rows = draw_table(1100, True, 5)  # three blocks
+    rows = draw_strangers(1100)  # three blocks
     prediction = linear.predict(rows)
     before = count_draws(prediction)
     prediction.intervals()
@@ -30,6 +35,34 @@ def test_all_questions_share_one_set_of_draws(linear):
     prediction.threshold_set(0.1)
     prediction.take(range(0, 1100, 7)).intervals()
     assert count_draws(prediction) == before + 1100
+
+
+def test_people_who_share_covariates_share_draws_and_have_the_answers_of_strangers(
+    linear,
+):
+    """Every question, as if each of the draws were made for one person."""
+    rows = draw_table(700, True, 5)
+    prediction = linear.predict(rows)
+    key = jax.random.fold_in(jax.random.key(linear.seed), 2)
+    alone = dataclasses.replace(
+        prediction,
+        z=prediction.z[prediction.place],
+        place=np.arange(700),
+        draws=Draws(
+            prediction.sampler, key, prediction.z[prediction.place], linear.num_draws
+        ),
+    )
+    before = count_draws(prediction)
+    shared = prediction.intervals()
+    num_kinds = len(rows[["age", "region", "member"]].drop_duplicates())
+    assert num_kinds < 400 and count_draws(prediction) == before + num_kinds
+    pd.testing.assert_frame_equal(shared, alone.intervals(), rtol=1e-5)
+    pd.testing.assert_frame_equal(prediction.band(), alone.band(), rtol=1e-5)
+    pd.testing.assert_frame_equal(prediction.atoms(), alone.atoms(), rtol=1e-5)
+    above = prediction.threshold_set(0.1)
+    pd.testing.assert_series_equal(above, alone.threshold_set(0.1))
+    mask = rows["member"].to_numpy()
+    np.testing.assert_allclose(prediction.average(mask), alone.average(mask), rtol=1e-5)
 
 
 def test_some_people_have_the_answers_they_have_among_all(linear):
@@ -49,7 +82,7 @@ def test_some_people_have_the_answers_they_have_among_all(linear):
 
 @pytest.mark.parametrize("memory", [0, 250_000, 10**9])
 def test_draws_are_the_same_in_memory_and_on_disk(linear, memory):
-    prediction = linear.predict(draw_table(700, True, 5))
+    prediction = linear.predict(draw_strangers(700))
     key = jax.random.key(0)
     draws = Draws(prediction.sampler, key, prediction.z, 20, memory=memory)
     expected = prediction.sampler.draws(key, prediction.z, 20)
@@ -65,7 +98,7 @@ def test_draws_are_the_same_in_memory_and_on_disk(linear, memory):
 
 
 def test_a_pass_that_stops_early_leaves_the_rest_for_later(linear):
-    prediction = linear.predict(draw_table(700, True, 5))
+    prediction = linear.predict(draw_strangers(700))
     before = count_draws(prediction)
     next(iter(prediction.draws))
     assert count_draws(prediction) == before + 512

@@ -25,9 +25,45 @@ def make_settings(
     )
 
 
+def draw_cell(rng, draws, observational, experimental, settings, is_rare=False):
+    """Draws the law of one cell."""
+    cells = pb.Atoms(*(part[:, None] for part in draws))
+    drawn = pi.draw_residual(
+        [rng],
+        cells,
+        *(observational[None], experimental[None], settings, np.array([is_rare])),
+    )
+    return pb.Atoms(*(part[:, 0] for part in drawn))
+
+
 def draw(settings, size):
     rng, draws = np.random.default_rng(0), repeat(MODEL, size)
-    return pi.draw_residual(rng, draws, OBSERVATIONAL, EXPERIMENTAL, settings)
+    return draw_cell(rng, draws, OBSERVATIONAL, EXPERIMENTAL, settings)
+
+
+def test_cells_are_drawn_as_each_would_be_alone():
+    """Counts, model, settings and rarity are each cell's own; the others' do not matter."""
+    rng, size = np.random.default_rng(0), 50
+    draws = pb.project_to_compatible(
+        pb.Atoms(
+            rng.dirichlet(np.ones(4), (size, 3)).reshape(size, 3, 2, 2),
+            rng.random((size, 3, 2)),
+        )
+    )
+    counts = rng.integers(0, 50, (2, 3, 2, 2))
+    settings = pi.ResidualSettings(*(rng.uniform(1, 90, size) for _ in range(6)))
+    is_rare = np.array([False, True, False])
+    together = pi.draw_residual(
+        [np.random.default_rng(i) for i in range(3)], draws, *counts, settings, is_rare
+    )
+    for i in range(3):
+        alone = draw_cell(
+            np.random.default_rng(i),
+            pb.Atoms(*(part[:, i] for part in draws)),
+            *(counts[0, i], counts[1, i], settings, is_rare[i]),
+        )
+        for one, other in zip(together, alone, strict=True):
+            np.testing.assert_array_equal(one[:, i], other)
 
 
 def test_a_rare_cell_has_the_strength_times_the_factor():
@@ -35,7 +71,7 @@ def test_a_rare_cell_has_the_strength_times_the_factor():
     half = make_settings(400.0, 1.3, rare_factor=0.5)
     rng, draws = np.random.default_rng(0), repeat(MODEL, size)
     counts = (OBSERVATIONAL, EXPERIMENTAL)
-    rare = pi.draw_residual(rng, draws, *counts, half, is_rare=True)
+    rare = draw_cell(rng, draws, *counts, half, is_rare=True)
     expected = draw(make_settings(200.0, 1.3), size)
     for given, wanted in zip(rare, expected, strict=True):
         np.testing.assert_array_equal(given, wanted)
@@ -94,7 +130,7 @@ def test_endless_strength_gives_the_model_and_endless_counts_the_frequencies():
             values, np.broadcast_to(expected, values.shape), 1e-5
         )
     counts = 1e14 * MODEL.joint[::-1], 1e14 * np.array([[0.5, 0.5], [0.5, 0.5]])
-    drawn = pi.draw_residual(
+    drawn = draw_cell(
         np.random.default_rng(0), repeat(MODEL, 50), *counts, make_settings(32.0)
     )
     np.testing.assert_allclose(drawn.joint - MODEL.joint[::-1], 0, atol=1e-5)
@@ -126,7 +162,7 @@ def test_draws_are_compatible_with_no_tolerance(counts, strength, dtype):
     rng = np.random.default_rng(0)
     draws = pb.Atoms(*(part.astype(dtype) for part in extreme_laws(rng, 500)))
     settings = make_settings(strength, 2.9, 500)
-    drawn = pi.draw_residual(rng, draws, counts, counts[::-1], settings)
+    drawn = draw_cell(rng, draws, counts, counts[::-1], settings)
     mean = pi.residual_mean(
         draws,
         np.broadcast_to(counts, (500, 2, 2)),
@@ -157,7 +193,7 @@ def test_jax_arrays_give_the_same_as_numpy():
     many = [np.broadcast_to(part, (5, 2, 2)) for part in args[:2]]
     for left, right in (
         [
-            pi.draw_residual(np.random.default_rng(0), atoms, *args)
+            draw_cell(np.random.default_rng(0), atoms, *args)
             for atoms in (single, other)
         ],
         [pi.residual_mean(atoms, *many, args[2]) for atoms in (single, other)],
@@ -169,19 +205,20 @@ def test_jax_arrays_give_the_same_as_numpy():
 
 def test_draws_and_means_say_what_does_not_fit():
     rng = np.random.default_rng(0)
-    counts = np.ones((2, 2))
-    with pytest.raises(ValueError, match="draws must be a list of atoms"):
-        pi.draw_residual(rng, MODEL, counts, counts, make_settings())
+    counts, draws = np.ones((2, 2)), repeat(MODEL, 3)
+    with pytest.raises(ValueError, match="draws must be atoms of cells"):
+        pi.draw_residual([rng], draws, counts[None], counts[None], make_settings())
+    with pytest.raises(ValueError, match="rngs must be 1, one for each cell, got 2"):
+        cells = pb.Atoms(*(part[:, None] for part in draws))
+        pi.draw_residual([rng] * 2, cells, counts[None], counts[None], make_settings())
     with pytest.raises(
-        ValueError, match=r"observational must be counts of shape \[2, 2"
+        ValueError, match=r"observational must be counts of shape \[1, 2"
     ):
-        pi.draw_residual(rng, repeat(MODEL, 3), counts[None], counts, make_settings())
+        draw_cell(rng, draws, counts[None], counts, make_settings())
     with pytest.raises(ValueError, match="strength must hold 1 or 3 numbers"):
-        pi.draw_residual(rng, repeat(MODEL, 3), counts, counts, make_settings(size=2))
+        draw_cell(rng, draws, counts, counts, make_settings(size=2))
     with pytest.raises(ValueError, match="temperature must be positive and finite"):
-        pi.draw_residual(
-            rng, repeat(MODEL, 3), counts, counts, make_settings(temperature=0.0)
-        )
+        draw_cell(rng, draws, counts, counts, make_settings(temperature=0.0))
     with pytest.raises(
         ValueError, match=r"experimental must be counts of shape \[3, 2"
     ):

@@ -204,10 +204,13 @@ class PnsEstimator:
         state = self._fitted()
         table = read_table(rows, "prediction")
         z, is_outside = state.encoder.encode(table, "prediction")
+        first, place = pm.group_rows(z)
+        z = z[first]
         key = jax.random.fold_in(jax.random.key(self.seed), 2)
         return Prediction(
             people=table[state.encoder.columns],
             z=z,
+            place=place,
             is_outside=is_outside,
             sampler=state.sampler,
             draws=Draws(state.sampler, key, z, self.num_draws),

@@ -23,20 +23,23 @@ _Result = TypeVar("_Result")
 class Prediction:
     """People with their covariates, and everything that can be asked about them.
 
-    Draws are made once, when a question first needs them. Estimands are given by name
+    Draws are made once, when a question first needs them, and once for all people who share
+    their covariates: nothing else tells their answers apart. Estimands are given by name
     (`pns_bounds.ESTIMANDS` lists them) or as a `pns_bounds.Estimand`.
 
     Attributes:
       people: the rows as they were given, covariates alone.
-      z: [n, d] encoded covariates.
+      z: [m, d] encoded covariates, each vector once.
+      place: [n] of each person's covariates in z.
       is_outside: [n] whether a covariate lies outside what training saw.
       sampler: estimates and draws atoms.
-      draws: the draws of these people, block by block.
+      draws: for each row of z, block by block.
       sample_size: number of units behind the estimates.
     """
 
     people: pd.DataFrame
     z: np.ndarray
+    place: np.ndarray
     is_outside: np.ndarray
     sampler: Sampler
     draws: DrawBlocks
@@ -45,12 +48,14 @@ class Prediction:
     def take(self, positions: Any) -> "Prediction":
         """Keeps the people at some positions; their draws are not made again."""
         chosen = np.unique(np.asarray(positions, int))
+        kept, place = np.unique(self.place[chosen], return_inverse=True)
         return dataclasses.replace(
             self,
             people=self.people.iloc[chosen],
-            z=self.z[chosen],
+            z=self.z[kept],
+            place=place,
             is_outside=self.is_outside[chosen],
-            draws=SomeDraws(self.draws, chosen),
+            draws=SomeDraws(self.draws, kept),
         )
 
     def intervals(
@@ -82,6 +87,7 @@ class Prediction:
             )
         else:
             result = _plug_in(bounded, self.sampler.atoms(self.z))
+        result = pi.CorrectedIntervals(*(field[self.place] for field in result))
         names = (
             np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object),
             np.array([*bounded.upper_labels, f"{bounded.ceiling:g}"], object),
@@ -105,16 +111,15 @@ class Prediction:
     ) -> pd.DataFrame:
         """Computes a band that holds for all people at once."""
         band = self._band(alpha, estimand, side)
-        return pd.DataFrame(
-            {"lower": band.lower, "upper": band.upper, "is_empty": band.is_empty},
-            index=self.people.index,
-        )
+        columns = {"lower": band.lower, "upper": band.upper, "is_empty": band.is_empty}
+        return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
 
     def threshold_set(
         self, threshold: float, alpha: float = 0.05, estimand: EstimandLike = "pns"
     ) -> pd.Series:
         """Finds who surely exceeds a threshold; see `PnsEstimator.threshold_set`."""
-        above = pi.threshold_set(self._band(alpha, estimand, "lower"), threshold).above
+        band = self._band(alpha, estimand, "lower")
+        above = pi.threshold_set(band, threshold).above[self.place]
         name = f"{find_estimand(estimand).name} > {threshold:g}"
         return pd.Series(above, index=self.people.index, name=name)
 
@@ -126,7 +131,7 @@ class Prediction:
         estimand: EstimandLike = "pns",
     ) -> pi.AverageInterval:
         """Computes an interval for the mean over these people, or some of them."""
-        share = _subgroup(len(self.z), mask, weights)
+        share = _subgroup(len(self.place), mask, weights)
         groups = self.average_groups(share[None], alpha, estimand)
         return pi.AverageInterval(*(field[0].item() for field in groups))
 
@@ -136,7 +141,8 @@ class Prediction:
         """Computes `average` for several groups; weights are [num_groups, n]."""
         bounded = find_estimand(estimand)
         _check_alpha(alpha)
-        weights = _check_groups(weights, len(self.z))
+        weights = _check_groups(weights, len(self.place))
+        weights = np.stack([np.bincount(self.place, w, len(self.z)) for w in weights])
         if not self.sampler.has_draws:
             ends = _plug_in(bounded, self.sampler.atoms(self.z))
             share = weights / weights.sum(axis=1, keepdims=True)
@@ -157,7 +163,7 @@ class Prediction:
         atoms = self.sampler.atoms(self.z)
         columns = {f"mu{x}": atoms.mu[:, x] for x in (0, 1)}
         columns |= {f"p{x}{y}": atoms.joint[:, x, y] for x, y in np.ndindex(2, 2)}
-        return pd.DataFrame(columns, index=self.people.index)
+        return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
 
     def _band(self, alpha: float, estimand: EstimandLike, side: Side) -> pi.Band:
         bounded = find_estimand(estimand)

@@ -4,6 +4,7 @@ See `_residual_profile` for the model and how its settings are judged. A draw is
 compatible law by construction: mu is moved to the nearest value that the drawn p admits.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,43 +18,59 @@ Array = Any  # NumPy or JAX
 
 
 def draw_residual(
-    rng: np.random.Generator,
+    rngs: Sequence[np.random.Generator],
     draws: pb.Atoms,
-    observational: Num[Array, "2 2"],
-    experimental: Num[Array, "2 2"],
+    observational: Num[Array, "n 2 2"],
+    experimental: Num[Array, "n 2 2"],
     settings: ResidualSettings,
-    is_rare: bool = False,
+    is_rare: Bool[np.ndarray, " n"] | None = None,
 ) -> pb.Atoms:
-    """Draws the law of one cell, given draws of the model and the cell's counts.
+    """Draws the laws of cells, given draws of the model and the cells' counts.
 
     Args:
-      rng: decides the draws.
-      draws: [num_draws] atoms of the model.
-      observational: counts of the cell `[x, y]`, 0 if it is new.
+      rngs: one for each cell, so that its draws do not depend on the others.
+      draws: [num_draws, n] atoms of the model.
+      observational: counts of each cell `[x, y]`, 0 if it is new.
       experimental: counts `[arm, y]`.
       settings: of each draw, or one of each for all; `draw_scale` is not read.
-      is_rare: whether the cell is one of the rare ones.
+      is_rare: which cells are rare; none if None.
 
     Returns:
-      Compatible atoms [num_draws].
+      Compatible atoms [num_draws, n].
     """
-    joint, mu = _checked_atoms("draws", draws)
-    _check_settings(settings, (1, len(mu)))
-    factor = settings.rare_factor if is_rare else 1.0
-    joint = _shrunk(
-        joint.reshape(-1, 1, 4),
-        checked_counts("observational", observational, (2, 2)).reshape(1, 4),
-        settings.observational_strength * factor,
-        settings.observational_temperature,
+    joint, mu = (np.asarray(part, float) for part in draws)
+    if mu.ndim != 3 or mu.shape[2] != 2 or joint.shape != (*mu.shape, 2):
+        raise ValueError(
+            "draws must be atoms of cells, joint [num_draws, n, 2, 2] and mu "
+            f"[num_draws, n, 2], got {list(joint.shape)} and {list(mu.shape)}."
+        )
+    num_draws, n = mu.shape[:2]
+    if len(rngs) != n:
+        raise ValueError(f"rngs must be {n}, one for each cell, got {len(rngs)}.")
+    _check_settings(settings, (1, num_draws))
+    counts = (
+        checked_counts("observational", observational, (n, 2, 2)).reshape(n, 1, 4),
+        checked_counts("experimental", experimental, (n, 2, 2)),
     )
-    arms = _shrunk(
-        np.stack([1 - mu, mu], axis=-1),
-        checked_counts("experimental", experimental, (2, 2)),
-        settings.experimental_strength * factor,
+    laws = joint.reshape(num_draws, n, 1, 4), np.stack([1 - mu, mu], axis=-1)
+    factors = _rare_factors(settings, is_rare, n)  # [draws or 1, n]
+    strengths = (settings.observational_strength, settings.experimental_strength)
+    temperatures = (
+        settings.observational_temperature,
         settings.experimental_temperature,
     )
-    joint, arms = (_draw_dirichlet(rng, part) for part in (joint, arms))
-    atoms = pb.Atoms(joint.reshape(-1, 2, 2), arms[..., 1])
+    shapes = [
+        ((strength[:, None] * factors)[..., None, None] * law + count)
+        / temperature[:, None, None, None]
+        for law, count, strength, temperature in zip(
+            laws, counts, strengths, temperatures, strict=True
+        )
+    ]
+    drawn = [np.empty(shape.shape) for shape in shapes]
+    for i, rng in enumerate(rngs):
+        for values, shape in zip(drawn, shapes, strict=True):
+            values[:, i] = _draw_dirichlet(rng, shape[:, i])
+    atoms = pb.Atoms(drawn[0].reshape(joint.shape), drawn[1][..., 1])
     return pb.project_to_compatible(atoms)
 
 
@@ -83,10 +100,7 @@ def residual_mean(
     observational = checked_counts("observational", observational, shape)
     experimental = checked_counts("experimental", experimental, shape)
     outcome = np.stack([1 - mu, mu], axis=-1)
-    factor = np.ones(len(mu))
-    if is_rare is not None:
-        factor = np.where(is_rare, settings.rare_factor, 1.0)
-    factor = factor[:, None, None]
+    factor = _rare_factors(settings, is_rare, len(mu)).reshape(-1, 1, 1)
     joint = factor * settings.observational_strength * joint + observational
     arms = factor * settings.experimental_strength * outcome + experimental
     joint = joint / joint.sum(axis=(-2, -1), keepdims=True)
@@ -117,13 +131,12 @@ def _check_settings(settings: ResidualSettings, sizes: tuple[int, ...]) -> None:
             raise ValueError(f"{name} must be positive and finite.")
 
 
-def _shrunk(
-    law: Float[np.ndarray, "num_draws trials outcomes"],
-    counts: Num[np.ndarray, "trials outcomes"],
-    strength: Float[np.ndarray, " num_draws"],
-    temperature: Float[np.ndarray, " num_draws"],
-) -> Float[np.ndarray, "num_draws trials outcomes"]:
-    return (strength[:, None, None] * law + counts) / temperature[:, None, None]
+def _rare_factors(
+    settings: ResidualSettings, is_rare: Bool[np.ndarray, " n"] | None, size: int
+) -> Float[np.ndarray, "settings n"]:
+    """Returns the factors of the strengths of each cell."""
+    is_rare = np.zeros(size, bool) if is_rare is None else np.asarray(is_rare)
+    return np.where(is_rare, settings.rare_factor[:, None], 1.0)
 
 
 def _draw_dirichlet(

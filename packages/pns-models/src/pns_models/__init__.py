@@ -3,7 +3,13 @@
 from pns_models._anchored import AnchoredConfig, AnchoredNet
 from pns_models._backbone import Backbone
 from pns_models._crossfit import CrossFit, cross_fit
-from pns_models._data import Counts, counts_from_tables, merge_counts, split_counts
+from pns_models._data import (
+    Counts,
+    counts_from_tables,
+    group_rows,
+    merge_counts,
+    split_counts,
+)
 from pns_models._ensemble import BootstrapEnsemble, EnsembleConfig
 from pns_models._epinet import Epinet, EpinetConfig
 from pns_models._errors import (
@@ -83,6 +89,7 @@ __all__ = [
     "cross_fit",
     "fit",
     "fold_counts",
+    "group_rows",
     "load",
     "log_probabilities",
     "loss_by_index",

@@ -83,22 +83,18 @@ class ResidualSampler:
             self.inner.draws(key, cells, num_draws), settings.draw_scale
         )
         counts = self.cells.find(cells)
-        observational, experimental = _split(counts)
-        is_rare = self._is_rare(counts)
-        joint, mu = np.empty_like(drawn.joint), np.empty_like(drawn.mu)
-        for i, name in enumerate(_names(cells)):
-            # A cell's randomness is its own, whoever else is asked about.
-            rng = np.random.default_rng([seed, int.from_bytes(name, "little")])
-            model = pb.Atoms(drawn.joint[:, i], drawn.mu[:, i])
-            joint[:, i], mu[:, i] = pi.draw_residual(
-                rng,
-                model,
-                observational[i],
-                experimental[i],
-                settings,
-                bool(is_rare[i]),
-            )
-        return pb.project_to_compatible(pb.Atoms(joint[:, place], mu[:, place]))
+        # A cell's randomness is its own, whoever else is asked about.
+        rngs = [
+            np.random.default_rng([seed, int.from_bytes(name, "little")])
+            for name in _names(cells)
+        ]
+        joint, mu = pi.draw_residual(
+            rngs, drawn, *_split(counts), settings, self._is_rare(counts)
+        )
+        atoms = pb.Atoms(*(part.astype(drawn.mu.dtype) for part in (joint, mu)))
+        return pb.project_to_compatible(
+            pb.Atoms(atoms.joint[:, place], atoms.mu[:, place])
+        )
 
     def _is_rare(self, counts: Float[np.ndarray, "n 8"]) -> Bool[np.ndarray, " n"]:
         """Tells which cells are rare; one that is not known is."""
