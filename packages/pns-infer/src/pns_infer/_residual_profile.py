@@ -180,12 +180,12 @@ def profile_residual(
     rows = np.flatnonzero(judged)[some]
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
     is_rare = cell_size[rows] <= rare_size
-    grids = [
+    observational, experimental = (
         np.stack([_grids(*source, is_rare, scale) for scale in _DRAW_SCALES])
         for source in zip(_laws(members), own, rest, strict=True)
-    ]
+    )
     scales = np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / size + 1 / num_members, 0))
-    return _join_sources(*grids, scales, rare_size)
+    return _join_sources(observational, experimental, scales, rare_size)
 
 
 def _checked_members(members: pb.Atoms, num_members: float) -> tuple[int, int]:
