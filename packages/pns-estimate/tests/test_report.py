@@ -9,6 +9,7 @@ import urllib.parse
 
 import numpy as np
 import pandas as pd
+import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
@@ -21,6 +22,17 @@ from pns_estimate import (
 )
 from small_tables import draw_table, fit, small_recipe
 
+EFFECT = pb.Estimand(
+    name="effect",
+    sentence="What the treatment adds to the probability of the outcome.",
+    lower_labels=["mu1 - mu0"],
+    upper_labels=["mu1 - mu0"],
+    lower_matrix=[[1, -1, 0, 0, 0, 0]],
+    lower_offset=[0],
+    upper_matrix=[[1, -1, 0, 0, 0, 0]],
+    upper_offset=[0],
+    floor=-1.0,
+)
 SECTIONS = [
     "In short",
     "On average",
@@ -348,6 +360,37 @@ def test_the_page_of_held_out_people_has_groups_and_a_decision(
     np.testing.assert_allclose(
         held_by(tmp_path / "r.html")["value"]["upper"], curve["upper"], atol=1e-6
     )
+
+
+@pytest.mark.parametrize("outcome_is_bad", [False, True])
+def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
+    folded, people, tmp_path, outcome_is_bad
+):
+    folded.report(tmp_path / "r.html", people, outcome_is_bad=outcome_is_bad)
+    assert "<h2>If only some are treated</h2>" in (tmp_path / "r.html").read_text()
+    held = held_by(tmp_path / "r.html")["value"]
+    effect = folded.compare_averages(estimand=EFFECT).loc["both, by covariates"]
+    # If everybody is treated the rate changes by the treatment's effect.
+    assert held["share"][-1] == 1 and held["lower"][0] == held["upper"][0] == 0
+    middle = (held["bound_lower"][-1] + held["bound_upper"][-1]) / 2
+    bounds = 50 * (effect.bound_lower + effect.bound_upper)
+    assert middle == pytest.approx(bounds, abs=0.5)
+    assert all(a <= b for a, b in zip(held["lower"], held["upper"], strict=True))
+    if outcome_is_bad:  # those come first for whom most outcomes are prevented
+        prevented = folded.value_curve(pe.Decision((-1, 0, 0, 1)))
+        np.testing.assert_allclose(held["lower"], -100 * prevented["upper"], atol=1e-5)
+
+
+def test_tables_that_contradict_each_other_are_told_of_first(folded, people, tmp_path):
+    summary = dataclasses.replace(
+        folded.summary_,
+        compatibility={**folded.summary_.compatibility, "p_value": 1e-4},
+    )
+    for name, found in (("odd", summary), ("sound", folded.summary_)):
+        pe.write_report(tmp_path / f"{name}.html", folded.predict(people), found)
+        opening = words_of(tmp_path / f"{name}.html").split("On average")[0]
+        assert ("The two tables contradict each other" in opening) == (name == "odd")
+    assert "(p < 0.001, " in words_of(tmp_path / "odd.html")
 
 
 def test_text_of_users_is_escaped_in_subgroups_figures_and_data(tables, tmp_path):

@@ -83,6 +83,12 @@ def test_figures_take_the_colors_of_the_window(browser, page):
         fill = browser.run(f"{color}.fill + {color}.stroke")
         paper = browser.run("getComputedStyle(document.body).backgroundColor")
         ink.append((fill, paper))
+        black = browser.run(
+            "[...document.querySelectorAll('svg path, svg use')].filter((shape) =>"
+            " !shape.closest('defs, clipPath') &&"
+            " getComputedStyle(shape).fill === 'rgb(0, 0, 0)').length"
+        )
+        assert black == 0  # black letters cannot be read on a dark page
     assert ink[0][0] != ink[1][0] and ink[0][1] == "rgb(255, 255, 255)" != ink[1][1]
 
 
@@ -174,7 +180,14 @@ def test_one_person_is_found_with_interval_and_binding_terms(
         assert float(low) == pytest.approx(100 * row.lower, abs=0.051)
         assert float(high) == pytest.approx(100 * row.upper, abs=0.051)
     assert "The upper end comes from: " in found and "if assigned x = 1]" in found
-    assert "more rows would shrink" in found
+    assert "more rows would remove up to" in found
+    row = estimator.intervals(people).loc[11]
+    left, width = browser.run(
+        "(({style}) => [style.left, style.width].map(parseFloat))"
+        "(document.querySelector('#person .bar i'))"
+    )
+    assert left == pytest.approx(100 * row.lower, abs=0.01)
+    assert left + width == pytest.approx(100 * row.upper, abs=0.01)
     browser.type("#row", "x")
     assert text_of(browser, "#person") == "No row 11x on this page."
     csv = browser.run(

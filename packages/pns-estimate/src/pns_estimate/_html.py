@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 if TYPE_CHECKING:
     import jinja2
@@ -142,6 +143,8 @@ def svg(figure: Figure, label: str) -> Any:
     """Draws a figure as inline SVG whose colors the style sheet decides."""
     import markupsafe
 
+    for text in figure.findobj(Text):  # a legend's, too, which knows no style
+        text.set_color(_INK)
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": label, "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)

@@ -19,7 +19,7 @@ from pns_estimate._html import render
 from pns_estimate._population import Population
 from pns_estimate._prediction import Prediction
 from pns_estimate._question import Question
-from pns_estimate._report_decisions import decisions
+from pns_estimate._report_decisions import decisions, shares
 from pns_estimate._report_people import View, find_people
 from pns_estimate._summary import FitSummary
 from pns_estimate._words import make_words
@@ -50,13 +50,14 @@ def write_report(
     words = make_words(summary, question.outcome_is_bad)
     averages = about_averages.find_averages(prediction, population, summary, question)
     views, held = find_people(prediction, question, words)
-    groups = decided = None
+    groups = decided = treated = None
     if population is not None:
         found = population.sorted_groups(alpha=question.alpha)
         groups = about_all.sorted_people(found, question.alpha, words)
+        treated = shares(population, decision, words, question.alpha)
+        held["value"] = treated["held"]
     if decision is not None:
         decided = decisions(prediction, population, decision, question.alpha)
-        held["value"] = decided["curve"]
     foot = _foot(summary, question)
     text = render(
         "report.html",
@@ -74,6 +75,7 @@ def write_report(
         groups=groups,
         subgroups=about_all.subgroups(prediction, population, question, words),
         decided=decided,
+        shares=treated,
         views=views,
         held=held,
         tables=about_fit.tables(summary, words),

@@ -17,7 +17,14 @@ from pns_estimate._html import (
 )
 from pns_estimate._population import Population
 from pns_estimate._prediction import Prediction
+from pns_estimate._words import Words
 
+# What is least of a loss is greatest of a gain.
+_EXCHANGED = {
+    f"{kind}{end}": f"{kind}{other}"
+    for kind in ("", "bound_")
+    for end, other in (("lower", "upper"), ("upper", "lower"))
+}
 _TYPES = ("only if treated", "either way", "neither way", "only if untreated")
 _RECOMMENDATIONS = ("treat", "do not", "undecided")
 _WORDS = {
@@ -36,10 +43,7 @@ def decisions(
     found = decide(prediction, decision, alpha)
     labels = found["recommendation"].value_counts()
     counts = {name: int(labels.get(name, 0)) for name in _RECOMMENDATIONS}
-    values = curve = None
-    if population is not None:
-        values = population.value(decision, alpha)
-        curve = population.value_curve(decision, alpha)
+    values = None if population is None else population.value(decision, alpha)
     return {
         "gains": ", ".join(
             f"{float(gain):g} for one who responds {kind}"
@@ -56,15 +60,46 @@ def decisions(
             [[name, Cell(f"{n:,}", float(n))] for name, n in counts.items()],
         ),
         "policies": None if values is None else _values(values),
-        "curve": None if curve is None else _held(curve),
-        "curve_figure": None if curve is None else _draw_curve(curve),
     }
 
 
-def _held(curve: pd.DataFrame) -> dict[str, list[float]]:
+def shares(
+    population: Population, decision: Decision | None, words: Words, alpha: float
+) -> dict[str, Any]:
+    """Shows what treating each share of people gains, or does to the outcome's rate."""
+    if decision is not None:
+        curve = population.value_curve(decision, alpha)
+        return {
+            "held": _held(curve, "is worth", "per person", is_signed=False),
+            "figure": _draw_curve(curve, "value per person"),
+            "note": "Value per person over treating nobody, in the units of the gains.",
+        }
+    is_bad = words.good == "harm"
+    sign = -1.0 if is_bad else 1.0
+    curve = (
+        100
+        * sign
+        * population.value_curve(Decision((sign, 0, 0, -sign)), alpha).rename(
+            columns=_EXCHANGED if is_bad else {}
+        )
+    )
+    phrase = f"changes the rate of {words.outcome} by"
+    return {
+        "held": _held(curve, phrase, "points", is_signed=True),
+        "figure": _draw_curve(curve, "change of the rate (points)"),
+        "note": f"By how many points treating a share changes the rate of "
+        f"{words.outcome} among everybody.",
+        "verb": words.verb("harm" if is_bad else "pns"),
+    }
+
+
+def _held(
+    curve: pd.DataFrame, phrase: str, unit: str, *, is_signed: bool
+) -> dict[str, Any]:
     """Makes what the slider of the share treated reads."""
     columns = {"share": curve.index.to_numpy(dtype=float).round(4).tolist()}
-    return columns | {str(c): curve[c].round(6).tolist() for c in curve}
+    columns |= {str(c): curve[c].round(6).tolist() for c in curve}
+    return {**columns, "phrase": phrase, "unit": unit, "is_signed": is_signed}
 
 
 def _values(values: pd.DataFrame) -> Table:
@@ -89,7 +124,7 @@ def _values(values: pd.DataFrame) -> Table:
     )
 
 
-def _draw_curve(curve: pd.DataFrame) -> Any:
+def _draw_curve(curve: pd.DataFrame, label: str) -> Any:
     figure, axes = make_figure(6, 3.2)
     share = 100 * curve.index.to_numpy(dtype=float)
     axes.axhline(0, color=GREY, lw=0.8)
@@ -111,7 +146,7 @@ def _draw_curve(curve: pd.DataFrame) -> Any:
         lw=1,
         label="bounds",
     )
-    axes.set(xlabel="share treated, the best first (%)", ylabel="value per person")
+    axes.set(xlabel="share treated, the best first (%)", ylabel=label)
     axes.set_xlim(0, 100)
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False, loc="best")
     return svg(figure, "Value by share treated")

@@ -32,6 +32,7 @@ class View(NamedTuple):
       curve_figure: the same, drawn.
       above: how many exceed the threshold asked for, or None.
       start: where the slider stands at first.
+      limits: least and greatest value of the estimand.
       terms: of each binding term, what it says in words.
     """
 
@@ -46,6 +47,7 @@ class View(NamedTuple):
     curve_figure: Any
     above: int | None
     start: int
+    limits: tuple[float, float]
     terms: dict[str, str]
 
 
@@ -99,9 +101,19 @@ def _view(
         else _draw_curve(curve, label, question.threshold if is_first else None),
         above=above,
         start=_start(estimand, question.threshold if is_first else None),
+        limits=limits,
         terms={
-            term: words.explain(term)
-            for side in ("binding_lower", "binding_upper")
+            term: limit if term == symbol else words.explain(term)
+            for side, symbol, limit in (
+                (
+                    *("binding_lower", f"{estimand.floor:g}"),
+                    f"{estimand.floor:g}, the least value there is",
+                ),
+                (
+                    *("binding_upper", f"{estimand.ceiling:g}"),
+                    f"{estimand.ceiling:g}, the greatest value there is",
+                ),
+            )
             for term in sorted(set(intervals[side]))
         },
     )
@@ -220,6 +232,7 @@ def _held(intervals: dict[str, pd.DataFrame], views: list[View]) -> dict[str, An
             {
                 "name": view.name,
                 "label": view.label,
+                "limits": view.limits,
                 "terms": view.terms,
                 "curve": None
                 if view.curve is None

@@ -61,14 +61,17 @@
   const share = document.getElementById("share-treated");
   if (share) {
     const curve = held.value;
-    const number = (value) => Number(value.toPrecision(4)).toString();
+    const number = (value) => curve.is_signed
+      ? (value > 0 ? "+" : "") + value.toFixed(1)
+      : Number(value.toPrecision(4)).toString();
     const show = () => {
       const at = share.value;
       share.setAttribute("aria-valuetext", percent(curve.share[at]));
       document.getElementById("share-answer").textContent =
-        `Treating ${percent(curve.share[at])} is worth ${number(curve.lower[at])} to ` +
-        `${number(curve.upper[at])} per person (estimated bounds ` +
-        `${number(curve.bound_lower[at])} to ${number(curve.bound_upper[at])}).`;
+        `Treating ${percent(curve.share[at])} ${curve.phrase} ` +
+        `${number(curve.lower[at])} to ${number(curve.upper[at])} ${curve.unit} ` +
+        `(estimated bounds ${number(curve.bound_lower[at])} to ` +
+        `${number(curve.bound_upper[at])}).`;
     };
     share.addEventListener("input", show);
     show();
@@ -86,10 +89,25 @@
       ` Estimated bounds: ${percent(c.bound_lower[at])} to ${percent(c.bound_upper[at])}.` +
       ` The lower end comes from: ${one.terms[c.binding_lower[at]]}.` +
       ` The upper end comes from: ${one.terms[c.binding_upper[at]]}.` +
-      ` What would change it: more rows would shrink ${(100 * noise).toFixed(1)} points of` +
+      ` What would change it: more rows would remove up to ${(100 * noise).toFixed(1)} points of` +
       ` the width; the other ${(100 * rest).toFixed(1)} stay unless covariates tell more` +
       " about this person.");
+    item.append(draw(one, at));
     return item;
+  };
+  const draw = ({ columns: c, limits: [floor, ceiling] }, at) => {
+    const bar = make("div");
+    bar.className = "bar";
+    const place = (value) => Math.min(100, Math.max(0,
+      (100 * (value - floor)) / (ceiling - floor)));
+    for (const kind of ["", "bound_"]) {
+      const part = make(kind ? "b" : "i");
+      const [left, right] = ["lower", "upper"].map((end) => place(c[kind + end][at]));
+      part.style.left = `${left}%`;
+      part.style.width = `${Math.max(0.5, right - left)}%`;
+      bar.append(part);
+    }
+    return bar;
   };
   const field = document.getElementById("row");
   const answer = document.getElementById("person");
