@@ -381,6 +381,31 @@ def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
         np.testing.assert_allclose(held["lower"], -100 * prevented["upper"], atol=1e-5)
 
 
+def test_the_profile_of_the_draws_is_explained(linear, people, tmp_path):
+    profile = {
+        "best": 1.5,
+        "interval": [1.2, 1.8],
+        "draw_scales": [1.0, 1.5, 2.0],
+        "log_likelihood": [-3.0, -1.0, -2.0],
+    }
+    summary = dataclasses.replace(linear.summary_, draw_scale=profile)
+    pe.write_report(tmp_path / "r.html", linear.predict(people), summary)
+    text = words_of(tmp_path / "r.html")
+    assert (
+        "The best is 1.50; factors between the lines, 1.20 to 1.80, do nearly" in text
+    )
+    assert "each factor of the draws explains" in (tmp_path / "r.html").read_text()
+
+
+def test_a_person_without_a_number_leaves_the_data_readable():
+    table = pd.DataFrame({"lower": [0.12345, np.nan], "upper": [1.0, 1.0]})
+    table = table.assign(bound_lower=0.0, bound_upper=1.0, is_outside=[False, True])
+    table = table.assign(binding_lower="0", binding_upper="1")
+    columns = _report_people._columns(table)
+    assert columns["lower"] == [0.1234, None] and columns["is_outside"] == [0, 1]
+    json.dumps(columns, allow_nan=False)
+
+
 def test_tables_that_contradict_each_other_are_told_of_first(folded, people, tmp_path):
     summary = dataclasses.replace(
         folded.summary_,

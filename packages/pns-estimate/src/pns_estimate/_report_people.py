@@ -249,7 +249,11 @@ def _held(intervals: dict[str, pd.DataFrame], views: list[View]) -> dict[str, An
 
 def _columns(table: pd.DataFrame) -> dict[str, Any]:
     ends = ("lower", "upper", "bound_lower", "bound_upper")
-    columns = {name: table[name].round(4).tolist() for name in ends}
+    # JSON has no word for a number that is not there but null.
+    columns: dict[str, Any] = {
+        name: [None if np.isnan(v) else v for v in table[name].round(4).tolist()]
+        for name in ends
+    }
     columns |= {name: table[name].tolist() for name in table if "binding" in str(name)}
     columns["is_outside"] = table["is_outside"].astype(int).tolist()
     return columns

@@ -3,7 +3,8 @@
   const held = JSON.parse(document.getElementById("held").textContent);
   const views = [...document.querySelectorAll(".view")];
   const byName = Object.fromEntries(held.estimands.map((one) => [one.name, one]));
-  const percent = (value) => (100 * value).toFixed(1) + "%";
+  const percent = (value) =>
+    value === null ? "unknown" : (100 * value).toFixed(1) + "%";
   const make = (tag, text) => {
     const element = document.createElement(tag);
     if (text !== undefined) element.textContent = text;
