@@ -1,7 +1,8 @@
 """The methods of Table 1 (tab:results), the paper's and ours, behind one call.
 
 Rows with `paper_` hold the paper's tables to the letter and are never retuned;
-`stopped_epinet_low_dim` is one of them with early stopping. The plug-ins take our default
+`stopped_epinet_low_dim` is one of them with early stopping. `trial_alone` and `frequencies`
+count people who share all covariates, and every method has to beat them. The plug-ins take our default
 recipe. The others are the methods of pns-estimate, as people use them: default recipes,
 adaptive selection, draws calibrated on held-out units. `epinet` and `ensemble` leave out the
 counts of cells, as their results were made; `epinet_cells` and `ensemble_cells` are the
@@ -22,6 +23,13 @@ import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float, Key
 
+from pns_experiments.counting import (
+    CountingRecipe,
+    bound_by_counting,
+    count_cells,
+    estimate_by_counting,
+    numpy_rng,
+)
 from pns_experiments.recipes import Size, resize
 from pns_experiments.replicates import Tables
 
@@ -82,6 +90,38 @@ class PlugIn:
         model = pm.fit(key, counts, resize(self.recipe, size), progress=False).model
         atoms = model.atoms(z)
         return Answer(pb.pns_bounds(atoms, incompatible="allow"), atoms)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """The people who share all covariates, counted: no network.
+
+    Attributes:
+      source: 'trial' ignores the log.
+      recipe: settings.
+    """
+
+    source: Literal["both", "trial"]
+    recipe: CountingRecipe = dataclasses.field(default_factory=CountingRecipe)
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Bounds PNS of each point by the frequencies of its cell."""
+        recipe = resize(self.recipe, size)
+        cells, place = np.unique(z, axis=0, return_inverse=True)
+        counts = count_cells(pm.counts_from_tables(*tables), cells)
+        ends = bound_by_counting(numpy_rng(key), *counts, alpha, self.source, recipe)
+        atoms = estimate_by_counting(*counts, recipe.prior)
+        return Answer(
+            pb.Interval(*(end[place] for end in ends)),
+            pb.Atoms(*(part[place] for part in atoms)),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,6 +332,8 @@ _DEFAULT = pm.PRESETS["default"]
 _NETWORK: Any = _DEFAULT.network  # anchored; the learners get its backbone
 
 METHODS: dict[str, Method] = {
+    "trial_alone": Counting("trial"),
+    "frequencies": Counting("both"),
     "s_learner": PlugIn(
         dataclasses.replace(_DEFAULT, network=pm.SLearnerConfig(_NETWORK.backbone))
     ),

@@ -7,8 +7,10 @@ from typing import Any, Literal, TypeVar
 import pns_estimate as pe
 import pns_models as pm
 
+from pns_experiments.counting import CountingRecipe
+
 Size = Literal["full", "smoke"]
-Recipe = TypeVar("Recipe", pm.Recipe, pe.CrossFitRecipe)
+Recipe = TypeVar("Recipe", pm.Recipe, pe.CrossFitRecipe, CountingRecipe)
 
 # What a network of a smoke run has instead, where its config has such a field.
 _SMALL: dict[str, Any] = {
@@ -43,6 +45,11 @@ def _(recipe: pe.CrossFitRecipe) -> pe.CrossFitRecipe:
     return dataclasses.replace(
         recipe, portfolio=(member,), num_folds=2, members_per_fold=2
     )
+
+
+@_small.register
+def _(recipe: CountingRecipe) -> CountingRecipe:
+    return dataclasses.replace(recipe, num_draws=200)
 
 
 def _shrink(network: Any) -> Any:

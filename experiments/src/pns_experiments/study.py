@@ -63,7 +63,9 @@ class Study:
 
 _LI_1 = ("li_1",)
 _PAPER_SIZES = ((100_000, 50_000),)  # Table 3 (tab:enn-hparams): data, low-dimensional
+_COUNTING = ("trial_alone", "frequencies")
 _DEFAULT = (
+    *_COUNTING,
     "s_learner",
     "t_learner",
     "anchored",
@@ -75,7 +77,7 @@ _DEFAULT = (
 _PAPER = ("paper_bootstrap_last_layer", "paper_bootstrap_full", "paper_epinet_low_dim")
 _ENN = tuple(variant.name for variant in ENN_VARIANTS)
 _HIGH_DIM = ("anchored", "bootstrap_last_layer", "epinet", "crossfit")
-_SENSITIVITY = ("epinet", "crossfit")
+_SENSITIVITY = (*_COUNTING, "epinet", "crossfit")
 _SCALE = (
     *((5_000, 2_500), (20_000, 10_000), (100_000, 50_000)),
     *((300_000, 150_000), (1_000_000, 1_000_000)),
@@ -122,14 +124,19 @@ PRESETS: dict[str, Study] = {
         ROBUSTNESS_MODELS,
         ((50_000, 25_000),),
         2000,
-        ("anchored", "epinet", "crossfit"),
+        (*_COUNTING, "anchored", "epinet", "crossfit"),
         1,
         "robustness",
     ),
     "members": Study(
-        FINAL_MEMBERS, ((50_000, 25_000),), 2000, ("crossfit",), 1, "robustness"
+        FINAL_MEMBERS,
+        ((50_000, 25_000),),
+        2000,
+        (*_COUNTING, "crossfit"),
+        1,
+        "robustness",
     ),
-    "scale": Study(_LI_1, _SCALE, 3000, ("crossfit",), 1),
+    "scale": Study(_LI_1, _SCALE, 3000, (*_COUNTING, "crossfit"), 1),
     "smoke": Study(
         _LI_1,
         ((2000, 1000),),
