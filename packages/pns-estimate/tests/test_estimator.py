@@ -55,7 +55,8 @@ def test_every_estimand_of_the_registry_is_answered(linear, people, name):
 
 
 def linear_z(estimator):
-    return estimator.predict(draw_table(40, True, 2)).z
+    prediction = estimator.predict(draw_table(40, True, 2))
+    return prediction.z[prediction.place]
 
 
 def test_gains_of_the_users_own_are_an_estimand(linear, people):

@@ -220,7 +220,7 @@ def test_categories_are_the_same_value_whatever_their_type(tables, people):
         rows.astype({"region": float}).astype({"region": "category"})
     )
     np.testing.assert_array_equal(whole.z, floats.z)
-    levels = whole.z[:, 2:]  # age, member, then one column per level
+    levels = whole.z[whole.place][:, 2:]  # age, member, then one column per level
     np.testing.assert_array_equal(levels, np.eye(3)[rows["region"] - 1])
 
 
