@@ -29,7 +29,7 @@ def test_all_questions_share_one_set_of_draws(linear):
     prediction.intervals()
     assert count_draws(prediction) == before + 1100
     for estimand in ("pns", "harm"):
-        prediction.intervals(0.2, "parameter", estimand)
+        prediction.intervals(0.2, estimand, "parameter")
         prediction.band(estimand=estimand)
         prediction.average(estimand=estimand)
     prediction.threshold_set(0.1)

@@ -91,7 +91,9 @@ def test_the_opening_gives_the_trials_effect_and_what_the_log_added(
     found = {}
     for name, estimator in (("linear", linear), ("folded", folded)):
         path = tmp_path / f"{name}.html"
-        estimator.report(path, people, 0.1, summary_path=tmp_path / "summary.json")
+        estimator.report(
+            path, people, alpha=0.1, summary_path=tmp_path / "summary.json"
+        )
         found[name] = json.loads((tmp_path / "summary.json").read_text())
         effect = found[name]["effect"]
         np.testing.assert_allclose(effect["estimate"], rate[1] - rate[0], atol=1e-9)

@@ -203,7 +203,7 @@ def answer(arguments: Sequence[str]) -> None:
         _say(f"intervals for {len(people):,} people")
         prediction = estimator.predict(people)
         table = prediction.intervals(
-            _flags.ALPHA.value, cast(Target, _flags.TARGET.value), _flags.ESTIMAND.value
+            _flags.ALPHA.value, _flags.ESTIMAND.value, cast(Target, _flags.TARGET.value)
         )
         with complete_file(out / "intervals.parquet") as aside:
             table.to_parquet(aside)

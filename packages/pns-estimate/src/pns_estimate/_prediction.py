@@ -61,8 +61,8 @@ class Prediction:
     def intervals(
         self,
         alpha: float = 0.05,
-        target: Target = "set",
         estimand: EstimandLike = "pns",
+        target: Target = "set",
     ) -> pd.DataFrame:
         """Computes an interval for each person; see `PnsEstimator.intervals`."""
         bounded = find_estimand(estimand)

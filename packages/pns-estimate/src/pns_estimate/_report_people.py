@@ -56,7 +56,7 @@ def find_people(
 ) -> tuple[list[View], dict[str, Any]]:
     """Computes every view, and what the page holds for its script."""
     intervals = {
-        estimand.name: prediction.intervals(question.alpha, question.target, estimand)
+        estimand.name: prediction.intervals(question.alpha, estimand, question.target)
         for estimand in question.estimands()
     }
     views = [

@@ -1,0 +1,96 @@
+"""From two tables to everything that a fit leaves behind."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+import pns_models as pm
+
+from pns_estimate._assignment import check_trial, split_assignment
+from pns_estimate._files import read_table
+from pns_estimate._fitting import fit_method
+from pns_estimate._held_out_rows import HeldOutRows, collect_held_out_rows
+from pns_estimate._population import Population, make_population
+from pns_estimate._saving import FittedState
+from pns_estimate._strata import run_compatibility_test
+from pns_estimate._summary import summarize_fit
+from pns_estimate._training_data import Roles, read_training_data
+from pns_estimate.methods import get_method
+
+
+class TrainingPeople(NamedTuple):
+    """Whom a fit saw; a loaded model has none of it.
+
+    Attributes:
+      sample: some people of both tables, to report on.
+      held_out_rows: every row with its held-out answer; None if not all have one.
+      population: the same people, to average over.
+    """
+
+    sample: pd.DataFrame
+    held_out_rows: HeldOutRows | None
+    population: Population | None
+
+
+def fit_tables(
+    tables: tuple[Any, Any],
+    roles: Roles,
+    covariates: Sequence[str] | None,
+    assignment: float | str | None,
+    settings: dict[str, Any],
+) -> tuple[FittedState, TrainingPeople]:
+    """Reads, checks and encodes two tables, and fits a method to them.
+
+    Args:
+      tables: the observational and the experimental one; DataFrames or paths.
+      roles: what columns mean.
+      covariates: as for `PnsEstimator.fit`.
+      assignment: as for `PnsEstimator.fit`.
+      settings: of the estimator, checked.
+    """
+    method = get_method(settings["method"])
+    seed = int(settings["seed"])
+    observational, experimental, probability = split_assignment(
+        read_table(tables[0], "observational"),
+        read_table(tables[1], "experimental"),
+        assignment,
+    )
+    data = read_training_data(
+        observational,
+        experimental,
+        roles,
+        covariates,
+        settings["missing"],
+        settings["unseen"],
+        seed,
+    )
+    trial = check_trial(data, probability)
+    counts = data.counts()
+    key = jax.random.key(seed)
+    fit = fit_method(
+        key,
+        counts,
+        method,
+        method.recipe if settings["recipe"] is None else settings["recipe"],
+        settings["calibrate"],
+        settings["progress"],
+        data.groups,
+    )
+    squares = data.squared_weights()
+    compatibility = run_compatibility_test(
+        jax.random.fold_in(key, 1),
+        pm.merge_counts(counts),
+        fit.learned.standardizer,
+        None if squares is None else pm.merge_counts(squares),
+    )
+    state = FittedState(
+        encoder=data.encoder,
+        sampler=fit.sampler,
+        sample_size=float(sum(np.sum(part) for part in counts[1:])),
+        summary=summarize_fit(data, fit, method, compatibility, seed),
+    )
+    rows = collect_held_out_rows(data, fit.learned)
+    population = make_population((observational, experimental), data, rows, trial)
+    return state, TrainingPeople(data.people, rows, population)

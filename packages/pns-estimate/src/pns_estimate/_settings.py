@@ -1,0 +1,85 @@
+"""Settings of an estimator as scikit-learn knows them: read, changed, shown, checked."""
+
+import inspect
+import numbers
+from typing import Any, Self
+
+from pns_estimate._errors import UserError
+
+_LEAST_DRAWS = 200
+_SEEDS = 2**32
+
+
+class Settings:
+    """Keeps the arguments of `__init__` as they are, under their own names."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns the settings by name.
+
+        Args:
+          deep: there for scikit-learn; no setting has settings of its own.
+        """
+        return {name: getattr(self, name) for name in _defaults(type(self))}
+
+    def set_params(self, **params: Any) -> Self:
+        """Changes settings; what was fitted stays until the next `fit`.
+
+        Args:
+          **params: settings by name; all of them must exist, or none is changed.
+
+        Returns:
+          The estimator itself.
+        """
+        known = _defaults(type(self))
+        unknown = [name for name in params if name not in known]
+        if unknown:
+            raise UserError(f"no such setting: {unknown}; there are {list(known)}.")
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        """Shows the call that makes an estimator with these settings."""
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if not _is_same(value, _defaults(type(self))[name])
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Raises unless the settings of `PnsEstimator` have values that it knows."""
+    for name, known in (
+        ("missing", ("error", "indicator")),
+        ("unseen", ("error", "unknown")),
+    ):
+        value = settings[name]
+        if not isinstance(value, str) or value not in known:
+            raise UserError(f"{name} must be one of {list(known)}, got {value!r}.")
+    if not isinstance(settings["method"], str):
+        raise UserError(f"method must be a name, got {settings['method']!r}.")
+    for name, least, end in (("num_draws", _LEAST_DRAWS, None), ("seed", 0, _SEEDS)):
+        value = settings[name]
+        if not _is_whole(value) or value < least or (end and value >= end):
+            allowed = (
+                f"of at least {least}" if end is None else f"from {least} to {end - 1}"
+            )
+            raise UserError(f"{name} must be a whole number {allowed}, got {value!r}.")
+    for name in ("calibrate", "progress"):
+        if settings[name] not in (True, False):
+            raise UserError(f"{name} must be True or False, got {settings[name]!r}.")
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    arguments = list(inspect.signature(kind).parameters.values())
+    return {argument.name: argument.default for argument in arguments}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    """Whether there is nothing to show; arrays and the like are never the default."""
+    return value is default or (type(value) is type(default) and bool(value == default))
