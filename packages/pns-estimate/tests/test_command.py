@@ -1,5 +1,6 @@
 """The command: files it writes, exit codes, one-line errors."""
 
+import errno
 import json
 import os
 import re
@@ -12,7 +13,13 @@ import pns_estimate as pe
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate import _command, _command_run, _flags
+from pns_estimate import (
+    _command,
+    _command_language,
+    _command_run,
+    _flags,
+    _run_folder,
+)
 from small_tables import LinearSampler, draw_table
 
 
@@ -65,6 +72,9 @@ FIT = (
 )
 
 
+WORDS = ("--observational=words0.csv", "--experimental=words1.csv")
+
+
 @pytest.mark.slow
 def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_process):
     done = command(
@@ -109,7 +119,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ((*FIT, "--out=o", "--alpha=2"), "--alpha must lie in"),
         (
             (*FIT, "--out=o", "--threshold=1"),
-            "threshold must be at least 0 and below 1",
+            "pns-estimate: --threshold must be at least 0 and below 1",
         ),
         ((*FIT[1:], "--observational=none.csv", "--out=o"), "is not a file"),
         ((*FIT[1:], "--observational=empty.csv", "--out=o"), "cannot be read"),
@@ -130,11 +140,14 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ),
         ((*FIT[1:], "--observational=wide.csv", "--out=o"), "more fields than"),
         ((*FIT, "--groups=home", "--out=o"), "no table has the column 'home'"),
-        ((*FIT, "--weights_are=sampling", "--out=o"), "needs weights"),
+        ((*FIT, "--weights_are=sampling", "--out=o"), "--weights_are=sampling needs"),
         ((*FIT, "--assignment=0.9", "--out=o"), "the data contradict the assignment"),
-        ((*FIT, "--gains=1,0,0", "--out=o"), "gains must be four numbers"),
-        ((*FIT, "--gains=1,0,0,x", "--out=o"), "gains must be four numbers"),
-        ((*FIT, "--gains=1,0,0,-1", "--budget=2", "--out=o"), "budget must be a share"),
+        ((*FIT, "--gains=1,0,0", "--out=o"), "--gains must be four numbers"),
+        ((*FIT, "--gains=1,0,0,x", "--out=o"), "--gains must be four numbers"),
+        (
+            (*FIT, "--gains=1,0,0,-1", "--budget=2", "--out=o"),
+            "--budget must be a share",
+        ),
         ((*FIT, "--cost=1", "--out=o"), "--cost is for decisions: give --gains"),
         (
             (*FIT, "--method=forest", "--out=o"),
@@ -147,6 +160,47 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ),
         ((*FIT, "--alpha=x", "--out=o"), "--alpha=x: could not convert"),
         ((*FIT, "--out"), "Missing value for flag --out"),
+        ((*FIT, "--seed=-1", "--out=o"), "--seed=-1: -1 is not an integer in the"),
+        ((*FIT, f"--seed={2**32}", "--out=o"), "--seed=4294967296: 4294967296 is not"),
+        ((*FIT, "--num_draws=50", "--out=o"), "--num_draws=50: 50 is not"),
+        (
+            (*FIT, "--alpha=0.001", "--num_draws=300", "--out=o"),
+            "Fit with a larger --num_draws, or take a larger --alpha.",
+        ),
+        (
+            (*FIT, "--alpha=0.001", "--method=bootstrap_full", "--out=o"),
+            "the 200 draws of the method 'bootstrap_full' are too few for --alpha=0.001;",
+        ),
+        (
+            (*FIT, "--predict=no_region.csv", "--out=o"),
+            "the prediction table has no column 'region'",
+        ),
+        (
+            (*FIT, "--predict=east.csv", "--out=o"),
+            "['east']; fit with --unseen=unknown to allow them.",
+        ),
+        (
+            (*FIT, "--predict=gaps.csv", "--out=o"),
+            "complete them, or fit with --missing=indicator.",
+        ),
+        (
+            (*WORDS, *FIT[2:], "--out=o"),
+            "is the reference: --treatment_reference=no or --treatment_reference=yes.",
+        ),
+        (
+            (*WORDS, "--treatment=m", FIT[3], "--weights=w", "--out=o"),
+            "the weights 'w' of the observational table must be positive numbers",
+        ),
+        (
+            (*FIT, "--assignment=age", "--out=o"),
+            "the assignment probability must lie strictly between 0 and 1",
+        ),
+        ((*FIT, "--assignment=chance", "--out=o"), "has no column 'chance'"),
+        (
+            ("--load=m", "--predict=people.csv", "--covariates=age", "--out=o"),
+            "leave out --covariates",
+        ),
+        ((*FIT, "--out=people.csv"), "is not an empty folder"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing_behind(
@@ -158,12 +212,26 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(
     (folder / "wide.csv").write_text("region,x,y\nnorth,1,0,9\nsouth,0,1,9\n")
     whole = (folder / "trial.parquet").read_bytes()
     (folder / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    _write_odd_tables(folder)
     done = in_process(*arguments)
     assert done.returncode == 2
+    assert "fitting:" not in done.stderr  # all of it is found before
     assert message in done.stderr and "Traceback" not in done.stderr
     ours = [line for line in done.stderr.splitlines() if "pns-estimate:" in line]
     assert len(ours) == 1
     assert not (folder / "o").exists()
+
+
+def _write_odd_tables(folder):
+    people = pd.read_csv(folder / "people.csv")
+    people.drop(columns="region").to_csv(folder / "no_region.csv", index=False)
+    people.assign(region="east").to_csv(folder / "east.csv", index=False)
+    people.assign(age=[None] * 3 + [40] * 37).to_csv(folder / "gaps.csv", index=False)
+    for randomized in (False, True):
+        table = draw_table(100, randomized, 3)
+        table = table.assign(m=table["x"], w=randomized - 0.5).sort_values("x")
+        table["x"] = table["x"].map({0: "no", 1: "yes"})
+        table.to_csv(folder / f"words{randomized:d}.csv", index=False)
 
 
 def test_compiled_programs_are_kept_once_flags_are_right(folder, monkeypatch):
@@ -203,7 +271,7 @@ def test_one_run_makes_each_draw_once(folder, in_process, monkeypatch):
     )  # its draws are for held-out rows
     done = in_process(*FIT, "--predict=many.parquet", *settings)
     assert done.returncode == 0, done.stderr
-    assert sum(asked) == 1500
+    assert sum(asked) == 300  # people who share covariates share draws
     assert "All 1,500 people" in (folder / "counted" / "report.html").read_text()
 
 
@@ -270,6 +338,124 @@ def test_a_trial_that_looks_stratified_is_warned_of_in_one_line(folder, in_proce
     )
     assert done.returncode == 0, done.stderr
     assert "warning: covariates predict the arm of the experiment" in done.stderr
+
+
+QUICK = (*FIT, "--predict=people.csv", "--method=folded", "--num_draws=200")
+
+
+def _fail_in(monkeypatch, name, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(_command_run, name, fail)
+
+
+def test_a_full_disk_keeps_the_model_alone_and_a_rerun_works(
+    folder, in_process, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        _fail_in(patch, "write_report", error)
+        done = in_process(*QUICK, "--out=full")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "pns-estimate: a file cannot be written: No space left on device."
+    )
+    assert "the fitted model is kept: --load full/model" in done.stderr
+    assert {p.name for p in (folder / "full").iterdir()} == {"model", ".unfinished"}
+    loaded = in_process("--load=full/model", "--predict=people.csv", "--out=from_full")
+    assert loaded.returncode == 0, loaded.stderr
+    again = in_process(*QUICK, "--out=full")
+    assert again.returncode == 0, again.stderr
+    written = {p.name for p in (folder / "full").iterdir()}
+    assert "report.html" in written and ".unfinished" not in written
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(folder / "full" / "intervals.parquet"),
+        pd.read_parquet(folder / "from_full" / "intervals.parquet"),
+    )
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk(folder, in_process):
+    """A real write fails, in the midst of the report, then of the model."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size, left in ((30_000, {"model", ".unfinished"}), (100, set())):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            done = in_process(*QUICK, f"--out=limit{size}")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert done.returncode == 2, done.stderr
+        assert "cannot be written: File too large." in done.stderr.splitlines()[-1]
+        out = folder / f"limit{size}"
+        assert {p.name for p in out.iterdir()} == left if left else not out.exists()
+
+
+def test_ctrl_c_is_one_line_and_leaves_nothing(folder, in_process, monkeypatch):
+    _fail_in(monkeypatch, "prepare_tables", KeyboardInterrupt())
+    done = in_process(*QUICK, "--out=stopped")
+    assert done.returncode == 130
+    assert done.stderr == "reading tables\npns-estimate: interrupted\n"
+    assert not (folder / "stopped").exists()
+
+
+def test_a_folder_is_locked_while_a_run_writes_to_it(folder, in_process):
+    with _run_folder.run_folder(folder / "busy"):
+        done = in_process(*QUICK, "--out=busy")
+        assert done.returncode == 2 and "another run is writing to busy" in done.stderr
+    assert not list((folder / "busy").iterdir())
+
+
+def test_a_rerun_after_kill_9_works(folder, in_process):
+    program = (
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "from pns_estimate._run_folder import run_folder\n"
+        "out = Path('killed')\n"
+        "with run_folder(out):\n"
+        "    (out / 'model').mkdir()\n"
+        "    (out / '.report.html-x1').write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=False)
+    left = {p.name for p in (folder / "killed").iterdir()}
+    assert left == {".unfinished", "model", ".report.html-x1"}
+    (folder / "killed" / "thesis.tex").write_text("not ours")
+    kept = in_process(*QUICK, "--out=killed")
+    assert kept.returncode == 2 and "is not an empty folder" in kept.stderr
+    assert len(list((folder / "killed").iterdir())) == 4
+    (folder / "killed" / "thesis.tex").unlink()
+    done = in_process(*QUICK, "--out=killed")
+    assert done.returncode == 0, done.stderr
+    written = {p.name for p in (folder / "killed").iterdir()}
+    assert "report.html" in written and not left - {"model"} & written
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("fit with missing='indicator'.", "fit with --missing=indicator."),
+        ("alpha must lie in (0, 1)", "--alpha must lie in (0, 1)"),
+        (
+            "outcome_reference='did not' or 3.",
+            "--outcome_reference='did not' or --outcome_reference=3.",
+        ),
+    ],
+)
+def test_messages_speak_of_flags(message, said):
+    assert _command_language.in_flags(message) == said
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "the treatment 'alpha' must have two values",
+        "treatment, outcome and weights must be different columns",
+        "take a larger --alpha, not --alpha=0.1",
+    ],
+)
+def test_messages_about_columns_stay(message):
+    assert _command_language.in_flags(message) == message
 
 
 def test_help_lists_the_flags_of_this_program_alone_by_section(in_process):

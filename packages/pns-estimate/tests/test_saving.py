@@ -1,5 +1,6 @@
 """Saved estimators: the same answers, and clear words about damaged folders."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -27,6 +28,52 @@ def test_a_loaded_estimator_answers_bit_for_bit_the_same(fitted, people, tmp_pat
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
+def _rewrite(folder, card):
+    """Replaces a card, with the right checksum."""
+    text = json.dumps(card)
+    (folder / "estimator.json").write_text(text)
+    digests = json.loads((folder / "checksums.json").read_text())
+    digests["estimator.json"] = hashlib.sha256(text.encode()).hexdigest()
+    (folder / "checksums.json").write_text(json.dumps(digests))
+
+
+def test_a_changed_file_is_told_by_its_checksum(linear, people, tmp_path):
+    folder = tmp_path / "model"
+    linear.save(folder)
+    card = json.loads((folder / "estimator.json").read_text())
+    whole = (folder / "checksums.json").read_text()
+    (folder / ".DS_Store").write_text("what a file manager leaves")
+    pe.PnsEstimator.load(folder)
+    text = json.dumps({**card, "sample_size": 10 * card["sample_size"]})
+    (folder / "estimator.json").write_text(text)
+    with pytest.raises(pe.UserError, match="estimator.json is missing, cut short or"):
+        pe.PnsEstimator.load(folder)
+    _rewrite(folder, card)
+    for damaged in ("{}", "[1]", whole[:40], None):
+        (folder / "checksums.json").unlink()
+        if damaged is not None:
+            (folder / "checksums.json").write_text(damaged)
+        with pytest.raises(pe.UserError, match="checksums.json (cannot be|is missing)"):
+            pe.PnsEstimator.load(folder)
+    _replace_format(folder, card)
+    loaded = pe.PnsEstimator.load(folder)  # as saved before there were checksums
+    pd.testing.assert_frame_equal(loaded.intervals(people), linear.intervals(people))
+
+
+def _replace_format(folder, card):
+    (folder / "estimator.json").write_text(json.dumps({**card, "format": 2}))
+
+
+def test_a_full_disk_leaves_no_folder_behind(linear, tmp_path, monkeypatch):
+    def full(*_):
+        raise ValueError("RESOURCE_EXHAUSTED: write: No space left on device")
+
+    monkeypatch.setattr(type(linear._state.sampler.inner), "save", full)
+    with pytest.raises(pe.UserError, match="model cannot be written: No space left"):
+        linear.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
 def test_folders_that_are_no_model_are_told(linear, tmp_path):
     with pytest.raises(pe.UserError, match="holds no model"):
         pe.PnsEstimator.load(tmp_path)
@@ -37,8 +84,7 @@ def test_folders_that_are_no_model_are_told(linear, tmp_path):
         ({"summary": {}}, "estimator.json lacks 'treatment'"),
         ({"settings": {**card["settings"], "method": "forest"}}, "method must be one"),
     ):
-        changed = json.dumps({**card, **change})
-        (tmp_path / "old" / "estimator.json").write_text(changed)
+        _rewrite(tmp_path / "old", {**card, **change})
         with pytest.raises(pe.UserError, match=message):
             pe.PnsEstimator.load(tmp_path / "old")
     linear.save(tmp_path / "less")
@@ -47,7 +93,8 @@ def test_folders_that_are_no_model_are_told(linear, tmp_path):
     with pytest.raises(pe.UserError, match="or an incomplete one"):
         pe.PnsEstimator.load(tmp_path / "less")
     linear.save(tmp_path / "scale")
-    (tmp_path / "scale" / "sampler" / "scale.json").unlink()
+    scale = tmp_path / "scale" / "sampler" / "scale.json"
+    scale.unlink()
     with pytest.raises(pe.UserError, match="holds an incomplete model"):
         pe.PnsEstimator.load(tmp_path / "scale")
 

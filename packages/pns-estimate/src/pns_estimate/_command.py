@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from absl import app, flags, logging
 
 from pns_estimate import _flags
-from pns_estimate._errors import UserError
+from pns_estimate._command_language import in_flags
+from pns_estimate._errors import UserError, storage_reason
+
+_INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
 
 
 def _fail(message: str, code: int) -> None:
@@ -35,10 +38,15 @@ def _guarded(arguments: Sequence[str]) -> None:
     except UserError as error:
         if _flags.DEBUG.value:
             traceback.print_exc()
-        _fail(str(error), 2)
+        _fail(in_flags(str(error)), 2)
+    except KeyboardInterrupt:
+        _fail("interrupted", _INTERRUPTED)
     except Exception as error:  # noqa: BLE001 (one line for people, not a trace)
         if _flags.DEBUG.value:
             traceback.print_exc()
+        reason = storage_reason(error)
+        if reason is not None:
+            _fail(f"a file cannot be written: {reason}.", 2)
         text = str(error).splitlines()[0] if str(error) else ""
         _fail(
             f"unexpected {type(error).__name__}: {text} (--debug shows where)",
@@ -48,6 +56,8 @@ def _guarded(arguments: Sequence[str]) -> None:
 
 def run(argv: list[str] | None = None) -> None:
     """Runs the command: 0 if it worked, 2 for a user's mistake, 1 for a fault of ours.
+
+    Ctrl-C ends it with 130.
 
     Args:
       argv: program and arguments; those of the process if None.

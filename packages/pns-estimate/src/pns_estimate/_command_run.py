@@ -11,16 +11,26 @@ import pns_infer as pi
 
 from pns_estimate import _flags
 from pns_estimate._columns import Missing, Unseen
+from pns_estimate._command_language import in_flags
 from pns_estimate._compilation_cache import use_compilation_cache
 from pns_estimate._decisions import Criterion, Decision, check_decision, decide
+from pns_estimate._enough_draws import check_num_draws
 from pns_estimate._errors import UserError
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._files import complete_file, read_table, write_json
 from pns_estimate._prediction import Target
+from pns_estimate._preparation import PreparedTables, prepare_tables
 from pns_estimate._question import Question
 from pns_estimate._report import write_report
-from pns_estimate._training_data import WeightsAre
-from pns_estimate.methods import METHODS
+from pns_estimate._run_folder import MODEL, check_run_folder, run_folder
+from pns_estimate._training_data import Roles, WeightsAre
+from pns_estimate.methods import METHODS, get_method
+
+_FOR_FITS = (
+    *(_flags.METHOD, _flags.SEED, _flags.DRAWS, _flags.MISSING, _flags.UNSEEN),
+    *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
+    *(_flags.COVARIATES, _flags.TREATMENT_REFERENCE, _flags.OUTCOME_REFERENCE),
+)
 
 
 def _say(text: str) -> None:
@@ -32,68 +42,57 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         raise UserError(f"only flags are taken, got {list(arguments)}; see --help.")
     if _flags.OUT.value is None:
         raise UserError("say where to write with --out; see --help.")
-    needed = {
-        "observational": _flags.OBSERVATIONAL.value,
-        "experimental": _flags.EXPERIMENTAL.value,
-        "treatment": _flags.TREATMENT.value,
-        "outcome": _flags.OUTCOME.value,
-    }
-    absent = [f"--{name}" for name, value in needed.items() if value is None]
+    needed = (
+        *(_flags.OBSERVATIONAL, _flags.EXPERIMENTAL),
+        *(_flags.TREATMENT, _flags.OUTCOME),
+    )
     if _flags.LOAD.value is not None:
-        given = [f"--{name}" for name, value in needed.items() if value is not None]
-        given += [
-            f"--{flag.name}"
-            for flag in (
-                *(
-                    _flags.METHOD,
-                    _flags.SEED,
-                    _flags.DRAWS,
-                    _flags.MISSING,
-                    _flags.UNSEEN,
-                ),
-                *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
-            )
-            if flag.present
-        ]
+        given = [f"--{flag.name}" for flag in (*needed, *_FOR_FITS) if flag.present]
         if given:
             raise UserError(f"--load fits nothing, so leave out {', '.join(given)}.")
         if _flags.PREDICT.value is None:
             raise UserError("--load needs --predict: the people to answer for.")
-    elif absent:
-        raise UserError(f"{', '.join(absent)} must be given; see --help.")
+    else:
+        absent = [f"--{flag.name}" for flag in needed if flag.value is None]
+        if absent:
+            raise UserError(f"{', '.join(absent)} must be given; see --help.")
     if _flags.METHOD.value not in METHODS:
         raise UserError(
             f"--method must be one of {', '.join(METHODS)}, got {_flags.METHOD.value!r}."
         )
-    if not 0 < _flags.ALPHA.value < 1:
-        raise UserError(f"--alpha must lie in (0, 1), got {_flags.ALPHA.value}.")
-    _read_question().check()
-    if _flags.GAINS.value is None:
-        given = [
-            f.name for f in (_flags.COST, _flags.BUDGET, _flags.CRITERION) if f.present
-        ]
-        if given:
-            raise UserError(f"--{given[0]} is for decisions: give --gains, too.")
-    else:
-        check_decision(_read_decision())
+    _check_question()
     out = Path(_flags.OUT.value)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is not an empty folder; name a new one with --out.")
+    check_run_folder(out)
     return out
 
 
-def _estimate() -> tuple[PnsEstimator, Any]:
-    """Fits or loads; returns the estimator and the people to answer for."""
+def _check_question() -> None:
+    """Raises unless alpha, threshold, draws and decision fit together."""
+    if not 0 < _flags.ALPHA.value < 1:
+        raise UserError(f"--alpha must lie in (0, 1), got {_flags.ALPHA.value}.")
+    question, decision = _read_question(), _read_decision()
+    question.check()
+    if decision is not None:
+        check_decision(decision)
+    else:
+        for flag in (_flags.COST, _flags.BUDGET, _flags.CRITERION):
+            if flag.present:
+                raise UserError(f"--{flag.name} is for decisions: give --gains, too.")
+    if _flags.LOAD.value is None and _flags.METHOD.value != "plug_in":
+        method = get_method(_flags.METHOD.value)
+        check_num_draws(method, _flags.DRAWS.value, question, decision)
+
+
+def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
+    """Fits and saves, or loads; returns the estimator and the people to answer for.
+
+    All that can be wrong with tables and people is found before the fit.
+    """
     if _flags.LOAD.value is not None:
         return PnsEstimator.load(_flags.LOAD.value), read_table(
             _flags.PREDICT.value, "prediction"
         )
     _say("reading tables")
-    observational = read_table(_flags.OBSERVATIONAL.value, "observational")
-    experimental = read_table(_flags.EXPERIMENTAL.value, "experimental")
-    people = experimental
-    if _flags.PREDICT.value is not None:
-        people = read_table(_flags.PREDICT.value, "prediction")
     estimator = PnsEstimator(
         _flags.METHOD.value,
         num_draws=_flags.DRAWS.value,
@@ -101,32 +100,44 @@ def _estimate() -> tuple[PnsEstimator, Any]:
         missing=cast(Missing, _flags.MISSING.value),  # the flag allows no other values
         unseen=cast(Unseen, _flags.UNSEEN.value),
     )
-    _say(
-        f"fitting: {_flags.METHOD.value}, {len(observational):,} + {len(experimental):,} rows"
-    )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", pi.AssignmentWarning)
-        _fit(estimator, observational, experimental)
-    for warning in caught:
-        _say(f"warning: {warning.message}")
+    prepared, people = _prepare(estimator)
+    rows = [f"{len(table):,}" for table in prepared[:2]]
+    _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
+    estimator._fit_prepared(prepared)
+    estimator.save(out / MODEL)
     return estimator, people
 
 
-def _fit(estimator: PnsEstimator, observational: Any, experimental: Any) -> None:
+def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
+    """Reads and checks the tables and the people to answer for."""
     assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
-    estimator.fit(
-        observational,
-        experimental,
-        treatment=_flags.TREATMENT.value,
-        outcome=_flags.OUTCOME.value,
-        covariates=_flags.COVARIATES.value,
-        weights=_flags.WEIGHTS.value,
-        weights_are=cast(WeightsAre, _flags.WEIGHTS_ARE.value),
-        groups=_flags.GROUPS.value,
-        treatment_reference=_flags.TREATMENT_REFERENCE.value,
-        outcome_reference=_flags.OUTCOME_REFERENCE.value,
-        assignment=_read_assignment(),
+    experimental = read_table(_flags.EXPERIMENTAL.value, "experimental")
+    people = experimental
+    if _flags.PREDICT.value is not None:
+        people = read_table(_flags.PREDICT.value, "prediction")
+    roles = Roles(
+        _flags.TREATMENT.value,
+        _flags.OUTCOME.value,
+        _flags.WEIGHTS.value,
+        cast(WeightsAre, _flags.WEIGHTS_ARE.value),
+        _flags.GROUPS.value,
+        _flags.TREATMENT_REFERENCE.value,
+        _flags.OUTCOME_REFERENCE.value,
     )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", pi.AssignmentWarning)
+        prepared = prepare_tables(
+            (_flags.OBSERVATIONAL.value, experimental),
+            roles,
+            _flags.COVARIATES.value,
+            _read_assignment(),
+            estimator.get_params(),
+        )
+    for warning in caught:
+        _say(f"warning: {in_flags(str(warning.message))}")
+    if _flags.PREDICT.value is not None:
+        prepared.data.encoder.encode(people, "prediction")
+    return prepared, people
 
 
 def _read_assignment() -> float | str | None:
@@ -151,16 +162,20 @@ def _read_question() -> Question:
     )
 
 
-def _read_decision() -> Decision:
+def _read_decision() -> Decision | None:
+    if _flags.GAINS.value is None:
+        return None
     return Decision(
-        _flags.GAINS.value or (),
+        _flags.GAINS.value,
         _flags.COST.value,
         _flags.BUDGET.value,
         cast(Criterion, _flags.CRITERION.value),
     )
 
 
-def _write_averages(estimator: PnsEstimator, out: Path) -> str:
+def _write_averages(
+    estimator: PnsEstimator, out: Path, decision: Decision | None
+) -> str:
     """Writes what is known of the tables' people; returns the averages to print."""
     population = estimator.population_
     found = population.comparison(_flags.ALPHA.value, _flags.ESTIMAND.value)
@@ -171,8 +186,8 @@ def _write_averages(estimator: PnsEstimator, out: Path) -> str:
             alpha=_flags.ALPHA.value, estimand=_flags.ESTIMAND.value
         ),
     }
-    if _flags.GAINS.value is not None:
-        tables["values"] = population.value(_read_decision(), _flags.ALPHA.value)
+    if decision is not None:
+        tables["values"] = population.value(decision, _flags.ALPHA.value)
     for name, table in tables.items():
         _write_csv(out / f"{name}.csv", table)
     return "average over the people of both tables\n" + found.to_string(
@@ -193,53 +208,47 @@ def answer(arguments: Sequence[str]) -> None:
     """
     out = _check_flags(arguments[1:])
     use_compilation_cache()
-    is_new = not out.exists()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
-    try:
-        estimator, people = _estimate()
-        _say(f"intervals for {len(people):,} people")
-        prediction = estimator.predict(people)
-        table = prediction.intervals(
-            _flags.ALPHA.value, _flags.ESTIMAND.value, cast(Target, _flags.TARGET.value)
-        )
-        with complete_file(out / "intervals.parquet") as aside:
-            table.to_parquet(aside)
-        with complete_file(out / "intervals.csv") as aside:
-            table.to_csv(aside, index_label="row")
-        decision = None if _flags.GAINS.value is None else _read_decision()
-        if decision is not None:
-            _write_csv(
-                out / "decisions.csv", decide(prediction, decision, _flags.ALPHA.value)
-            )
-        averages = ""
-        if estimator.has_population:
-            averages = _write_averages(estimator, out)
-        _say("report")
-        write_report(
-            out / "report.html",
-            prediction,
-            estimator.summary_,
-            _read_question(),
-            estimator.population_ if estimator.has_population else None,
-            decision,
-            out / "summary.json",
-        )
-        if _flags.LOAD.value is None:
-            estimator.save(out / "model")
-        write_json(
-            out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS}
-        )
-    except BaseException:
-        if is_new and not any(out.iterdir()):
-            out.rmdir()  # nothing was written: leave nothing behind
-        raise
+    with run_folder(out):
+        estimator, people = _estimate(out)
+        try:
+            answers = _write_answers(estimator, people, out)
+        except BaseException:
+            if _flags.LOAD.value is None:
+                _say(f"the fitted model is kept: --load {out / MODEL}")
+            raise
+    print(answers)
+
+
+def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
+    """Writes all but the model; returns what to print."""
+    _say(f"intervals for {len(people):,} people")
+    prediction = estimator.predict(people)
+    table = prediction.intervals(
+        _flags.ALPHA.value, _flags.ESTIMAND.value, cast(Target, _flags.TARGET.value)
+    )
+    with complete_file(out / "intervals.parquet") as aside:
+        table.to_parquet(aside)
+    _write_csv(out / "intervals.csv", table)
+    decision = _read_decision()
+    if decision is not None:
+        decided = decide(prediction, decision, _flags.ALPHA.value)
+        _write_csv(out / "decisions.csv", decided)
+    averages = ""
+    if estimator.has_population:
+        averages = f"\n{_write_averages(estimator, out, decision)}\n\n"
+    _say("report")
+    write_report(
+        out / "report.html",
+        prediction,
+        estimator.summary_,
+        _read_question(),
+        estimator.population_ if estimator.has_population else None,
+        decision,
+        out / "summary.json",
+    )
+    write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
     if estimator.compatibility()["p_value"] < 0.05:
         _say("warning: the two tables contradict each other; see the report.")
-    print(table.head().to_string(float_format=lambda value: f"{value:.3f}"))
-    print(f"\n{len(table):,} intervals: {out / 'intervals.csv'}")
-    if averages:
-        print(f"\n{averages}\n")
-    print(f"report: {out / 'report.html'}")
+    first = table.head().to_string(float_format=lambda value: f"{value:.3f}")
+    counted = f"{len(table):,} intervals: {out / 'intervals.csv'}"
+    return f"{first}\n\n{counted}\n{averages}report: {out / 'report.html'}"

@@ -19,6 +19,7 @@ from pns_estimate._fit_tables import TrainingPeople, fit_tables
 from pns_estimate._held_out_rows import HeldOutRows
 from pns_estimate._population import Population
 from pns_estimate._prediction import EstimandLike, Prediction, Target
+from pns_estimate._preparation import PreparedTables, prepare_tables
 from pns_estimate._question import Question
 from pns_estimate._questions import Questions
 from pns_estimate._report import write_report
@@ -125,10 +126,15 @@ class PnsEstimator(Settings, Questions):
             treatment_reference,
             outcome_reference,
         )
-        # Nothing is kept before all of it worked: a fit that fails changes nothing.
-        self._state, self._training_people = fit_tables(
-            (observational, experimental), roles, covariates, assignment, settings
+        tables = (observational, experimental)
+        return self._fit_prepared(
+            prepare_tables(tables, roles, covariates, assignment, settings)
         )
+
+    def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
+        # Nothing is kept before all of it worked: a fit that fails changes nothing.
+        found = fit_tables(prepared, self.get_params())
+        self._state, self._training_people = found
         return self
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import UserError, storage_reason
 
 
 def read_table(source: Any, name: str) -> pd.DataFrame:
@@ -88,6 +88,19 @@ def write_json(path: Path, values: Any) -> None:
 
 
 @contextmanager
+def _full_disk_as_user_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = storage_reason(error)
+        if reason is None:
+            raise
+        raise UserError(f"{path} cannot be written: {reason}.") from error
+
+
+@contextmanager
 def complete_file(path: Path) -> Iterator[Path]:
     """Gives a path to write to, and moves what was written to `path` at the end."""
     path = Path(path).absolute()
@@ -99,7 +112,8 @@ def complete_file(path: Path) -> Iterator[Path]:
     os.close(handle)
     aside = Path(name)
     try:
-        yield aside
+        with _full_disk_as_user_error(path):
+            yield aside
         aside.chmod(0o644)
         aside.replace(path)
     except BaseException:
@@ -119,7 +133,8 @@ def complete_folder(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}.") from error
     try:
-        yield aside
+        with _full_disk_as_user_error(folder):
+            yield aside
         aside.chmod(0o755)
         aside.rename(folder)
     except BaseException:

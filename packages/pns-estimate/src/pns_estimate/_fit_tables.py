@@ -1,6 +1,5 @@
-"""From two tables to everything that a fit leaves behind."""
+"""From two checked tables to everything that a fit leaves behind."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,15 +7,13 @@ import numpy as np
 import pandas as pd
 import pns_models as pm
 
-from pns_estimate._assignment import check_trial, split_assignment
-from pns_estimate._files import read_table
 from pns_estimate._fitting import fit_method
 from pns_estimate._held_out_rows import HeldOutRows, collect_held_out_rows
 from pns_estimate._population import Population, make_population
+from pns_estimate._preparation import PreparedTables
 from pns_estimate._saving import FittedState
 from pns_estimate._strata import run_compatibility_test
 from pns_estimate._summary import summarize_fit
-from pns_estimate._training_data import Roles, read_training_data
 from pns_estimate.methods import get_method
 
 
@@ -35,38 +32,16 @@ class TrainingPeople(NamedTuple):
 
 
 def fit_tables(
-    tables: tuple[Any, Any],
-    roles: Roles,
-    covariates: Sequence[str] | None,
-    assignment: float | str | None,
-    settings: dict[str, Any],
+    prepared: PreparedTables, settings: dict[str, Any]
 ) -> tuple[FittedState, TrainingPeople]:
-    """Reads, checks and encodes two tables, and fits a method to them.
+    """Fits a method to two tables.
 
     Args:
-      tables: the observational and the experimental one; DataFrames or paths.
-      roles: what columns mean.
-      covariates: as for `PnsEstimator.fit`.
-      assignment: as for `PnsEstimator.fit`.
+      prepared: both, checked and encoded.
       settings: of the estimator, checked.
     """
-    method = get_method(settings["method"])
+    method, data = get_method(settings["method"]), prepared.data
     seed = int(settings["seed"])
-    observational, experimental, probability = split_assignment(
-        read_table(tables[0], "observational"),
-        read_table(tables[1], "experimental"),
-        assignment,
-    )
-    data = read_training_data(
-        observational,
-        experimental,
-        roles,
-        covariates,
-        settings["missing"],
-        settings["unseen"],
-        seed,
-    )
-    trial = check_trial(data, probability)
     counts = data.counts()
     key = jax.random.key(seed)
     fit = fit_method(
@@ -92,5 +67,5 @@ def fit_tables(
         summary=summarize_fit(data, fit, method, compatibility, seed),
     )
     rows = collect_held_out_rows(data, fit.learned)
-    population = make_population((observational, experimental), data, rows, trial)
+    population = make_population(prepared[:2], data, rows, prepared.trial)
     return state, TrainingPeople(data.people, rows, population)

@@ -16,7 +16,7 @@ _TOO_FEW = {
     "judge the fit; give larger tables, or smaller groups.",
     True: "there are too few people to hold out one part after another: each part needs "
     "people of the observational table and of both arms of the experimental one; give "
-    "larger tables, smaller groups, or a recipe with fewer folds.",
+    "larger tables, smaller groups, fewer folds in the recipe, or another method.",
 }
 
 

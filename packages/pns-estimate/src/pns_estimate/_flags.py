@@ -106,8 +106,12 @@ OUTCOME_IS_BAD = flags.DEFINE_bool(
     "Whether nobody wants the outcome; --nooutcome_is_bad if people want it. Decides "
     "what the report calls benefit and harm; without it, it uses neither word.",
 )
-SEED = flags.DEFINE_integer("seed", 0, "Decides all randomness.")
-DRAWS = flags.DEFINE_integer("num_draws", 2000, "Draws behind each interval.")
+SEED = flags.DEFINE_integer(
+    "seed", 0, "Decides all randomness.", lower_bound=0, upper_bound=2**32 - 1
+)
+DRAWS = flags.DEFINE_integer(
+    "num_draws", 2000, "Draws behind each interval.", lower_bound=200
+)
 MISSING = flags.DEFINE_enum(
     "missing", "error", ["error", "indicator"], "Covariates without a value."
 )

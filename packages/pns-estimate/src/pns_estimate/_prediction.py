@@ -199,7 +199,9 @@ def _with_enough_draws(call: Callable[[], _Result]) -> _Result:
     try:
         return call()
     except pi.TooFewDrawsError as error:
-        raise UserError(f"{error} Set num_draws, or take a larger alpha.") from error
+        raise UserError(
+            f"{error} Fit with a larger num_draws, or take a larger alpha."
+        ) from error
 
 
 def _check_alpha(alpha: float) -> None:

@@ -1,6 +1,7 @@
 """A fitted estimator as a folder: a card in JSON, and the sampler's own files."""
 
 import dataclasses
+import hashlib
 import importlib.metadata
 import json
 from pathlib import Path
@@ -12,7 +13,9 @@ from pns_estimate._files import complete_folder
 from pns_estimate._summary import FitSummary
 from pns_estimate.methods import ScaledSampler, get_method
 
-_FORMAT = 2
+_FORMAT = 3
+_WITHOUT_DIGESTS = 2  # the format before, which is read all the same
+_DIGESTS = "checksums.json"
 
 
 class FittedState(NamedTuple):
@@ -44,11 +47,14 @@ def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> No
             "summary": dataclasses.asdict(state.summary),
         }
         (aside / "estimator.json").write_text(json.dumps(card, indent=1) + "\n")
+        digests = json.dumps(_digests(aside), indent=1)
+        (aside / _DIGESTS).write_text(digests + "\n")
 
 
 def load_state(folder: Path) -> tuple[dict[str, Any], FittedState]:
     """Reads settings and state; raises UserError unless all of it is there."""
     card = _read_card(folder)
+    _check_digests(folder, card["format"])
     try:
         settings = dict(card["settings"])
         method = get_method(settings["method"])
@@ -74,9 +80,40 @@ def _read_card(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder} holds no model of pns-estimate, or an incomplete one."
         ) from error
-    if found != _FORMAT:
+    if found not in (_WITHOUT_DIGESTS, _FORMAT):
         raise UserError(
             f"{folder} is in format {found}, and this version reads format {_FORMAT}; it "
             f"was written by pns-estimate {card.get('version')}."
         )
     return card
+
+
+def _check_digests(folder: Path, found: int) -> None:
+    """Raises unless every file is as it was written."""
+    if found == _WITHOUT_DIGESTS:
+        return
+    present = _digests(folder)
+    try:
+        expected = dict(json.loads((folder / _DIGESTS).read_text()))
+        changed = [n for n in ("estimator.json", *expected) if n not in present]
+        changed += [n for n, digest in expected.items() if present.get(n) != digest]
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{folder} holds an incomplete model: {_DIGESTS} cannot be read."
+        ) from error
+    if changed or "estimator.json" not in expected:
+        raise UserError(
+            f"{folder} holds an incomplete model: {(*changed, _DIGESTS)[0]} is missing, "
+            "cut short or changed; copy the whole folder again."
+        )
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Hashes every file below a folder, but for the file of the hashes."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / _DIGESTS
+    }
