@@ -4,11 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from pns_experiments.processes import run_child
+from watching import is_running, wait_for
 
 CHILD = """
 import os, sys, time
@@ -22,23 +21,6 @@ import sys
 from pns_experiments.processes import run_child
 run_child([sys.executable, "-c", sys.argv[1], sys.argv[2]])
 """
-
-
-def wait_for(condition, seconds=20):
-    for _ in range(int(seconds / 0.02)):
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def is_running(pid):
-    """Reads its state: Z has ended, and only nobody waited for it."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state.rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.skipif(not os.path.exists("/proc"), reason="reads /proc")

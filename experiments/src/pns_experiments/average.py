@@ -62,7 +62,7 @@ def run_study(study: Study, options: Options) -> str:
     def work(task: Task) -> dict[str, float]:
         return run_block(study, options.seed, task)
 
-    run_tasks(options.out, config, tasks, work, options.shard)
+    run_tasks(options.out, config, tasks, work, options.shard, options.workers)
     return write_report(options.out)
 
 

@@ -16,6 +16,7 @@ import pns_dgp
 import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
+from absl import app
 
 from pns_experiments.options import Options
 from pns_experiments.recipes import Size, resize
@@ -169,6 +170,10 @@ def run_study(
       options: from the command line.
       work: calls `measure` in a process of its own.
     """
+    if options.workers > 1:
+        raise app.UsageError(
+            "times are measured one after another; leave --workers out."
+        )
     tasks = [
         {"method": method, "num_train": size, "replicate": replicate}
         for replicate in options.replicates(study.replicates)

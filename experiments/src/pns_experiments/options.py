@@ -22,6 +22,7 @@ class Options(NamedTuple):
       replicate_start: the first replicate.
       replicate_end: one past the last, or None for the preset's.
       shard: name of the results file, for work shared among machines.
+      workers: number of processes that do the tasks.
     """
 
     out: Path
@@ -30,6 +31,7 @@ class Options(NamedTuple):
     replicate_start: int = 0
     replicate_end: int | None = None
     shard: str = "results"
+    workers: int = 1
 
     def pick(self, presets: Mapping[str, Study]) -> Study:
         """Returns the preset that was asked for, the first if none was."""
@@ -60,6 +62,12 @@ def define_flags() -> None:
     flags.DEFINE_integer("replicate_start", 0, "First replicate.", lower_bound=0)
     flags.DEFINE_integer("replicate_end", None, "One past the last; the preset's.")
     flags.DEFINE_string("shard", default["shard"], "Name of the results file.")
+    flags.DEFINE_integer(
+        "workers",
+        default["workers"],
+        "Processes that do the tasks, each with its share of the cores.",
+        lower_bound=1,
+    )
 
 
 def read_flags(argv: Sequence[str]) -> Options:

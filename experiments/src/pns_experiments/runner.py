@@ -15,12 +15,14 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 from absl import app
+
+from pns_experiments.processes import ask_workers, is_worker, serve
 
 PACKAGES = ("pns-bounds", "pns-dgp", "pns-models", "pns-infer", "pns-estimate")
 
@@ -34,8 +36,9 @@ def run_tasks(
     tasks: list[Task],
     work: Callable[[Task], dict[str, Any]],
     shard: str = "results",
+    workers: int = 1,
 ) -> None:
-    """Does the tasks that are not done yet.
+    """Does the tasks that are not done yet; does not return in a worker.
 
     Args:
       folder: where results and config are.
@@ -45,7 +48,11 @@ def run_tasks(
       tasks: flat and JSON-able, each naming itself.
       work: maps a task to its result.
       shard: name of the results file, for work shared among machines.
+      workers: number of processes, which run the same program; this one then only
+        writes down what they find.
     """
+    if is_worker():
+        serve(lambda line: json.dumps(_attempt(json.loads(line), work)))
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise app.UsageError(f"{folder} is a file; name a folder for the results.")
@@ -59,23 +66,29 @@ def run_tasks(
     left = {_name(task): task for task in tasks if _name(task) not in done}
     if left:
         note_start(folder / f"{shard}.runs.json", len(rows))
-        _do_tasks(path, left, work)
+        _do_tasks(path, left, work, workers)
+        if workers > 1:
+            _sort_rows(path, tasks)
 
 
 def _do_tasks(
-    path: Path, tasks: dict[str, Task], work: Callable[[Task], dict[str, Any]]
+    path: Path,
+    tasks: dict[str, Task],
+    work: Callable[[Task], dict[str, Any]],
+    workers: int,
 ) -> None:
     """Appends a line per task; one that fails does not stop the others."""
     start, failed = time.monotonic(), []
-    for number, (name, task) in enumerate(tasks.items(), 1):
-        begun = time.monotonic()
-        try:
-            row = {"task": task, **work(task)}
-        except Exception:  # noqa: BLE001, its traceback is printed
-            traceback.print_exc()
+    if workers > 1:
+        attempts = _attempts_of_workers(tasks, workers)
+    else:
+        attempts = ((name, _attempt(task, work)) for name, task in tasks.items())
+    for number, (name, attempt) in enumerate(attempts, 1):
+        if "error" in attempt:
+            print(attempt["error"], file=sys.stderr, flush=True)
             failed.append(name)
             continue
-        row["seconds"] = round(time.monotonic() - begun, 2)
+        row = attempt["row"]
         _append(path, row)
         minutes = (time.monotonic() - start) / number * (len(tasks) - number) / 60
         print(
@@ -89,6 +102,35 @@ def _do_tasks(
             f"{len(failed)} of {len(tasks)} tasks failed; their errors are above, and "
             f"the same command tries them again: {', '.join(failed)}"
         )
+
+
+def _attempt(task: Task, work: Callable[[Task], dict[str, Any]]) -> dict[str, Any]:
+    """Does one task; returns its row, or the traceback of what went wrong."""
+    begun = time.monotonic()
+    try:
+        row = {"task": task, **work(task)}
+    except Exception:  # noqa: BLE001, its traceback is printed
+        return {"error": traceback.format_exc()}
+    return {"row": {**row, "seconds": round(time.monotonic() - begun, 2)}}
+
+
+def _attempts_of_workers(
+    tasks: dict[str, Task], workers: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Has tasks done by other processes; yields them as they end."""
+    names = list(tasks)
+    lines = [json.dumps(task) for task in tasks.values()]
+    for number, answer in ask_workers(lines, min(workers, len(lines))):
+        died = {"error": f"the worker of {names[number]} died."}
+        yield names[number], died if answer is None else json.loads(answer)
+
+
+def _sort_rows(path: Path, tasks: list[Task]) -> None:
+    """Puts results in the order of the tasks, as one process would have."""
+    place = {_name(task): number for number, task in enumerate(tasks)}
+    rows = read_results(path)
+    rows.sort(key=lambda row: place.get(_name(row["task"]), -1))
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
@@ -124,7 +166,7 @@ def read_config(folder: Path) -> Config | None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file under another name, then renames it: it is complete or absent."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    unfinished = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.part")
     unfinished.write_text(text)
     unfinished.replace(path)
 

@@ -164,7 +164,8 @@ def run_study(study: Study, options: Options) -> str:
             for name in study.methods
         },
     }
-    run_tasks(options.out, config, list_tasks(study, options), work, options.shard)
+    tasks = list_tasks(study, options)
+    run_tasks(options.out, config, tasks, work, options.shard, options.workers)
     return write_report(options.out)
 
 

@@ -81,7 +81,7 @@ def run_search(search: Search, counts: pm.Counts, digest: str, options: Options)
         "data": digest,
         "seed": options.seed,
     }
-    run_tasks(options.out, config, tasks, work, options.shard)
+    run_tasks(options.out, config, tasks, work, options.shard, options.workers)
     return write_report(options.out)
 
 

@@ -1,0 +1,6 @@
+"""Test files share helpers."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
