@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -52,6 +53,28 @@ def test_docstring_examples_print_what_they_say():
         assert result.failed == 0, name
         tried += result.attempted
     assert tried >= 4
+
+
+# Packages whose public functions all have an example; the others are to follow.
+WITH_EXAMPLES = ("pns_bounds",)
+
+
+@pytest.mark.parametrize("package", WITH_EXAMPLES)
+def test_every_public_function_has_an_example(package):
+    module = importlib.import_module(package)
+    functions = {
+        name: value
+        for name in module.__all__
+        if inspect.isfunction(value := getattr(module, name))
+    }
+    assert functions
+    parser = doctest.DocTestParser()
+    without = [
+        name
+        for name, function in functions.items()
+        if not any(example.want for example in parser.get_examples(function.__doc__))
+    ]
+    assert without == []
 
 
 LINKED = [

@@ -41,6 +41,10 @@ def anchor(joint: Any, delta: Any) -> Array:
 
     Returns:
       mu [..., 2].
+
+    Example:
+      >>> anchor([[0.2, 0.3], [0.1, 0.4]], [0.0, 0.0]).round(3).tolist()
+      [0.55, 0.65]
     """
     joint, delta = _checked(joint, delta)
     check_joint(joint)
@@ -67,6 +71,13 @@ def log_anchor(log_joint: Any, delta: Any) -> Array:
       log-likelihood of experimental counts [..., x, y] is minus their inner product
       with this. Gradients are finite for finite logarithms; where a whole arm has
       probability exactly 0 (-inf) they are not.
+
+    Example:
+      >>> import numpy as np
+      >>> joint = np.array([[0.2, 0.3], [0.1, 0.4]])
+      >>> log_mu = log_anchor(np.log(joint), [0.0, 0.0])[..., 1]
+      >>> np.exp(log_mu).round(3).tolist()
+      [0.55, 0.65]
     """
     log_joint, delta = _checked(log_joint, delta, "log_joint")
     xp = namespace(log_joint)
@@ -95,6 +106,12 @@ def anchor_inverse(
     Raises:
       ValueError: if an atom is incompatible, or, for boundary='infinite', if
         P(X = 1 - x | z) = 0.
+
+    Example:
+      >>> joint = [[0.2, 0.3], [0.1, 0.4]]
+      >>> atoms = Atoms(joint=joint, mu=anchor(joint, [-1.0, 2.0]))
+      >>> anchor_inverse(atoms).round(3).tolist()
+      [-1.0, 2.0]
     """
     require_option("boundary", boundary, ("infinite", "inside"))
     joint, mu = checked_pair(*atoms)

@@ -40,13 +40,22 @@ def pack_atoms(atoms: Atoms) -> Array:
 
     Returns:
       eta [..., 6].
+
+    Example:
+      >>> pack_atoms(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])).tolist()
+      [0.8, 0.35, 0.4, 0.1, 0.3, 0.2]
     """
     columns = eta_columns(Atoms(*shaped_pair(*atoms)))
     return namespace(*columns).stack(columns, axis=-1)
 
 
 def unpack_atoms(eta: Any) -> Atoms:
-    """Arranges eta [..., 6] as atoms: the inverse of `pack_atoms`."""
+    """Arranges eta [..., 6] as atoms: the inverse of `pack_atoms`.
+
+    Example:
+      >>> unpack_atoms([0.8, 0.35, 0.4, 0.1, 0.3, 0.2]).joint.tolist()
+      [[0.2, 0.3], [0.1, 0.4]]
+    """
     (eta,) = as_floating(eta)
     require_shape("eta", eta, (6,))
     return Atoms(
@@ -123,6 +132,11 @@ def exchange_arms(atoms: Atoms) -> Atoms:
 
     Who benefits from X is harmed by X', so the terms and bounds of the result are
     those of P(Y_1=0, Y_0=1 | z), the probability of harm.
+
+    Example:
+      >>> atoms = exchange_arms(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
+      >>> atoms.mu.tolist()
+      [0.8, 0.35]
     """
     joint, mu = shaped_pair(*atoms)
     return Atoms(joint=joint[..., ::-1, :], mu=mu[..., ::-1])
@@ -133,6 +147,11 @@ def flip_outcome(atoms: Atoms, arm: int) -> Atoms:
 
     PNS of the result is P(Y_1=1, Y_0=1 | z) for `arm=0` (those who always respond) and
     P(Y_1=0, Y_0=0 | z) for `arm=1` (those who never do).
+
+    Example:
+      >>> atoms = flip_outcome(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]), arm=0)
+      >>> atoms.mu.round(3).tolist()
+      [0.65, 0.8]
     """
     if arm not in (0, 1):
         raise ValueError(f"arm must be 0 (control) or 1 (treatment), got {arm!r}.")

@@ -41,6 +41,11 @@ def envelope(terms: BoundTerms) -> Interval:
 
     Returns:
       Interval [...]; its ends may cross.
+
+    Example:
+      >>> terms = PNS.terms(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
+      >>> [round(float(end), 3) for end in envelope(terms)]
+      [0.45, 0.6]
     """
     lower, upper = as_floating(*terms)
     xp = namespace(lower)
@@ -78,6 +83,12 @@ def harm_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
 
     Returns:
       The sharp interval [...]: PNS with the arms exchanged.
+
+    Example:
+      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
+      >>> interval = harm_bounds(atoms)
+      >>> [round(float(end), 3) for end in interval]
+      [0.0, 0.15]
     """
     return HARM.bounds(atoms, incompatible)
 
@@ -94,6 +105,12 @@ def response_type_bounds(
     Returns:
       Four sharp intervals [...]. Each is sharp by itself; they move together, because
       a single free number per z decides all four.
+
+    Example:
+      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
+      >>> always = response_type_bounds(atoms).always
+      >>> [round(float(end), 3) for end in always]
+      [0.2, 0.35]
     """
     atoms = resolve_incompatible(atoms, incompatible)
     return ResponseTypes(
@@ -115,6 +132,12 @@ def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
       The sharp interval [...]. Where p11 = 0 (or less than the format's smallest normal
       number) nobody was treated and responded, the question has no meaning, and both
       ends are NaN (gradients there are 0).
+
+    Example:
+      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
+      >>> interval = pn_bounds(atoms)
+      >>> [round(float(end), 3) for end in interval]
+      [0.875, 1.0]
     """
     return PN.bounds(atoms, incompatible)
 
@@ -130,6 +153,12 @@ def ps_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
       The sharp interval [...]. Where p00 = 0 (or less than the format's smallest normal
       number) nobody was untreated and did not respond, the question has no meaning, and
       both ends are NaN (gradients there are 0).
+
+    Example:
+      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
+      >>> interval = ps_bounds(atoms)
+      >>> [round(float(end), 3) for end in interval]
+      [0.5, 1.0]
     """
     return PS.bounds(atoms, incompatible)
 
@@ -155,6 +184,12 @@ def unit_selection_bounds(
 
     Returns:
       The sharp interval [...], on the scale of the benefits.
+
+    Example:
+      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
+      >>> interval = unit_selection_bounds(atoms, 100, -5, -5, -100)
+      >>> [round(float(end), 3) for end in interval]
+      [42.25, 43.75]
     """
     atoms = resolve_incompatible(atoms, incompatible)
     lower, upper = PNS.bounds(atoms, "allow")
@@ -192,6 +227,10 @@ def experimental_only_bounds(mu: Any) -> Interval:
 
     Returns:
       The sharp interval [...] for those who hold no observational data.
+
+    Example:
+      >>> [round(float(end), 3) for end in experimental_only_bounds([0.35, 0.8])]
+      [0.45, 0.65]
     """
     (mu,) = as_floating(mu)
     check_mu(mu)
@@ -206,6 +245,11 @@ def observational_only_bounds(joint: Any) -> Interval:
 
     Returns:
       The sharp interval [...] for those who hold no experiment.
+
+    Example:
+      >>> interval = observational_only_bounds([[0.2, 0.3], [0.1, 0.4]])
+      >>> [round(float(end), 3) for end in interval]
+      [0.0, 0.6]
     """
     (joint,) = as_floating(joint)
     check_joint(joint)
@@ -226,6 +270,13 @@ def average_bounds(interval: Interval, weights: Any = None) -> Interval:
 
     Returns:
       Interval [...], averaged over the last axis.
+
+    Example:
+      >>> import numpy as np
+      >>> interval = Interval(lower=np.array([0.0, 0.4]), upper=np.array([0.2, 1.0]))
+      >>> mean = average_bounds(interval, weights=[3, 1])
+      >>> [round(float(end), 3) for end in mean]
+      [0.1, 0.4]
     """
     lower, upper = as_floating(*interval)
     if lower.shape != upper.shape or lower.ndim < 1 or not lower.shape[-1]:

@@ -59,6 +59,11 @@ def compatibility_slack(atoms: Atoms) -> Array:
       [..., 4] slacks, negative where violated, in the order of CONSTRAINTS:
       mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0. On paper they are
       SLACK_MATRIX eta + SLACK_OFFSET; here they round as `anchor` does.
+
+    Example:
+      >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
+      >>> compatibility_slack(atoms).round(3).tolist()
+      [0.4, 0.1, 0.05, 0.45]
     """
     return slack_of(*checked_pair(*atoms))
 
@@ -81,6 +86,11 @@ def is_compatible(atoms: Atoms, tolerance: float = 0.0) -> Array:
 
     Returns:
       [...] booleans.
+
+    Example:
+      >>> joint = [[0.2, 0.3], [0.1, 0.4]]  # so mu1 is at least 0.4
+      >>> bool(is_compatible(Atoms(joint, [0.35, 0.3])))
+      False
     """
     slack = compatibility_slack(atoms)
     return namespace(slack).all(slack >= -tolerance, axis=-1)
@@ -98,6 +108,10 @@ def project_to_compatible(atoms: Atoms) -> Atoms:
     Returns:
       Atoms for which `is_compatible` holds with no tolerance (if the cells of `joint` lie
       in [0, 1]).
+
+    Example:
+      >>> project_to_compatible(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.3])).mu.tolist()
+      [0.35, 0.4]
     """
     joint, mu = checked_pair(*atoms)
     xp = namespace(joint)

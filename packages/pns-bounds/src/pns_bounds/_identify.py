@@ -47,6 +47,12 @@ def identify_under_monotonicity(
 
     Returns:
       PNS = mu1 - mu0, PN = (P(Y=1) - mu0) / p11 and PS = (mu1 - P(Y=1)) / p00.
+
+    Example:
+      >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
+      >>> found = identify_under_monotonicity(atoms)
+      >>> [round(float(value), 3) for value in found]
+      [0.45, 0.875, 0.5]
     """
     require_option("incompatible", incompatible, ("raise", "allow"))
     atoms = resolve_incompatible(atoms, incompatible)
@@ -80,6 +86,10 @@ def identify_under_exogeneity(joint: Any) -> Array:
 
     Returns:
       mu [..., 2]; NaN in an arm that no unit chose, where it is not identified.
+
+    Example:
+      >>> identify_under_exogeneity([[0.2, 0.3], [0.1, 0.4]]).round(3).tolist()
+      [0.6, 0.8]
     """
     (joint,) = as_floating(joint)
     check_joint(joint)

@@ -237,6 +237,10 @@ def register_estimand(estimand: Estimand) -> Estimand:
 
     Raises:
       ValueError: if another estimand has this name.
+
+    Example:
+      >>> register_estimand(HARM) is HARM  # it is known already: nothing changes
+      True
     """
     known = _estimands.setdefault(estimand.name, estimand)
     if known != estimand:
@@ -251,6 +255,10 @@ def get_estimand(name: str) -> Estimand:
 
     Raises:
       ValueError: if the name is not known; the message lists those that are.
+
+    Example:
+      >>> get_estimand("harm").upper_labels[0]
+      'mu0'
     """
     if name not in _estimands:
         raise ValueError(

@@ -18,6 +18,11 @@ def bound_terms(atoms: Atoms) -> BoundTerms:
     Returns:
       Terms [..., 4] in the order of eq:pns-lower-1, whose first is the constant 0, and
       eq:pns-upper-1.
+
+    Example:
+      >>> terms = bound_terms(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
+      >>> terms.lower.round(3).tolist()
+      [0.0, 0.45, 0.35, 0.1]
     """
     lower, upper = PNS.terms(atoms)
     xp = namespace(lower)
