@@ -50,6 +50,16 @@ def scale_draws(
       draws: compatible atoms.
       draw_scale: 1 changes nothing; 0 makes all draws equal. One for all draws, or one
         for each.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> rng = np.random.default_rng(0)
+      >>> joint = rng.dirichlet([20, 30, 10, 40], (1000, 1)).reshape(-1, 1, 2, 2)
+      >>> mu = rng.beta([35, 80], [65, 20], (1000, 1, 2))
+      >>> draws = pb.project_to_compatible(pb.Atoms(joint, mu))
+      >>> float(scale_draws(draws, 0.0).mu.std(axis=0).max().round(6))
+      0.0
     """
     num_draws, shape = len(draws.mu), np.shape(draw_scale)
     if shape not in ((), (num_draws,)):
@@ -276,6 +286,10 @@ def neighborhoods(
 
     Returns:
       Labels from 0.
+
+    Example:
+      >>> neighborhoods([[0.0], [9.0], [1.0], [8.0]], size=2).tolist()
+      [1, 0, 1, 0]
     """
     z = np.asarray(z, float)
     if z.ndim != 2 or size < 1:

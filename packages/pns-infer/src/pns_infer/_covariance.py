@@ -26,6 +26,12 @@ def frequency_covariance(
 
     Returns:
       Over eta = (mu1, mu0, p11, p10, p01, p00), as `pns_bounds.pack_atoms`.
+
+    Example:
+      >>> tables = [[[20, 30], [10, 40]]], [[[50, 50], [20, 80]]]
+      >>> covariance = frequency_covariance(*tables)[0]
+      >>> round(float(covariance[0, 0]), 6)  # 0.8 (1 - 0.8) / 100
+      0.0016
     """
     observational = np.asarray(observational, float)
     experimental = np.asarray(experimental, float)

@@ -44,6 +44,17 @@ def credible_intervals(
 
     Returns:
       Intervals with medians as estimated bounds; kappas are 0.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> rng = np.random.default_rng(0)
+      >>> joint = rng.dirichlet([20, 30, 10, 40], (1000, 1)).reshape(-1, 1, 2, 2)
+      >>> mu = rng.beta([35, 80], [65, 20], (1000, 1, 2))
+      >>> draws = pb.project_to_compatible(pb.Atoms(joint, mu))
+      >>> found = credible_intervals(draws)
+      >>> bool(found.lower[0] < found.bound_lower[0] < found.bound_upper[0])
+      True
     """
     check_alpha(alpha)
     check_option("target", target, ("set", "parameter"))

@@ -81,6 +81,10 @@ def net_benefit(gains: Sequence[float], cost: float = 0.0) -> pb.Estimand:
       gains: of treating one who responds only if treated, either way, neither way, and
         only if untreated.
       cost: of a treatment, in the same units.
+
+    Example:
+      >>> net_benefit((1, 0, 0, -1), cost=0.25).floor
+      -1.25
     """
     try:
         numbers = [float(gain) for gain in gains]
@@ -114,6 +118,12 @@ def recommend(
       criterion: what to do with the undecided.
       budget: greatest share of people who can be treated; those with the greatest score
         come first.
+
+    Example:
+      >>> import numpy as np
+      >>> found = recommend(np.array([-0.2, 0.1]), np.array([0.3, 0.4]))
+      >>> found.label.tolist()
+      ['undecided', 'treat']
     """
     check_option("criterion", criterion, ("maximin", "minimax_regret"))
     check_budget(budget)

@@ -70,6 +70,15 @@ def make_held_out_units(
       groups: [n] labels of clusters; every row is its own if None.
       weights_are: 'sampling': a row is one unit that stands for w. 'frequency': it is w
         independent units with the same values; within groups nothing is independent.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> x, y = np.tile([[0, 0], [0, 1], [1, 1], [1, 1]], (100, 1)).T
+      >>> atoms = pb.Atoms(np.full((400, 2, 2), 0.25), np.full((400, 2), 0.5))
+      >>> units = make_held_out_units(atoms, x >= 0, x, y, assignment=0.5)
+      >>> len(units.y)
+      400
     """
     check_option("weights_are", weights_are, ("sampling", "frequency"))
     is_experimental = np.asarray(is_experimental)

@@ -107,6 +107,17 @@ def intervals_from_draws(
         mean if None.
       points_per_chunk: points held as terms at a time; memory beside the draws is about
         100 bytes per draw and point of a chunk.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> rng = np.random.default_rng(0)
+      >>> joint = rng.dirichlet([20, 30, 10, 40], (1000, 1)).reshape(-1, 1, 2, 2)
+      >>> mu = rng.beta([35, 80], [65, 20], (1000, 1, 2))
+      >>> draws = pb.project_to_compatible(pb.Atoms(joint, mu))
+      >>> found = intervals_from_draws(draws, sample_size=300)
+      >>> bool(found.lower[0] < found.bound_lower[0] < found.bound_upper[0])
+      True
     """
     check_alpha(alpha)
     check_option("target", target, ("set", "parameter"))

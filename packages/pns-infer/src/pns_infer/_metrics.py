@@ -60,6 +60,14 @@ def score_intervals(
       truth: the identified sets.
       alpha: of the interval score.
       atoms: [num_points] estimated atoms, to judge their validity.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> truth = pb.Interval(np.array([0.2, 0.3]), np.array([0.4, 0.5]))
+      >>> wide = pb.Interval(np.array([0.1, 0.35]), np.array([0.5, 0.6]))
+      >>> score_intervals(wide, np.array([0.3, 0.4]), truth).set_coverage
+      0.5
     """
     check_alpha(alpha)
     lower, upper, value, low, high = (
@@ -101,6 +109,11 @@ def summarize_values(values: Float[Array, " num_replicates"]) -> Summary:
 
     The interval is Student's; it speaks of the mean over replicates, whose points share
     one fit and are not independent. One replicate has none: its ends are NaN.
+
+    Example:
+      >>> summary = summarize_values([0.94, 0.96, 0.95])
+      >>> round(float(summary.mean), 3)
+      0.95
     """
     values = np.asarray(values, float)
     if values.ndim != 1 or not len(values):

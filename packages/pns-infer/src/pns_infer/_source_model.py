@@ -118,6 +118,13 @@ def fit_logistic(
 
     Steps that do not improve the penalized likelihood are halved. Where rows stand for
     several units, y is the share of those with a 1.
+
+    Example:
+      >>> import numpy as np
+      >>> y = np.array([0, 0, 1, 0, 1, 1, 1, 1])
+      >>> beta = fit_logistic(np.zeros((8, 1)), y, ridge=0.0001)
+      >>> round(float(1 / (1 + np.exp(-beta[0]))), 3)
+      0.625
     """
     design = np.concatenate([np.ones((len(features), 1)), features], axis=1)
     weights = np.ones(len(design)) if weights is None else weights
@@ -149,7 +156,13 @@ def fit_logistic(
 def predict_logistic(
     features: Float[np.ndarray, "n d"], beta: Float[np.ndarray, " d+1"]
 ) -> Float[np.ndarray, " n"]:
-    """Returns the probabilities of a logistic regression."""
+    """Returns the probabilities of a logistic regression.
+
+    Example:
+      >>> import numpy as np
+      >>> predict_logistic(np.array([[0.0], [2.0]]), np.array([0.0, 1.0])).round(3).tolist()
+      [0.5, 0.881]
+    """
     return _sigmoid(beta[0] + features @ beta[1:])
 
 
