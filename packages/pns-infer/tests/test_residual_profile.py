@@ -213,6 +213,61 @@ def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
     np.testing.assert_allclose(profile.mean().draw_scale[0], 1, atol=0.3)
 
 
+def test_a_scale_that_is_given_is_kept_and_the_rest_is_judged_beside_it(right):
+    """For the mean of 2 members it is sqrt(0.8^2 + 1/2 - 1/8): equal members, no matter."""
+    rows, observational, experimental, cell = right[0]
+    profile = pi.profile_residual(
+        np.random.default_rng(1),
+        *(repeat(rows, 2), observational, experimental, cell, 8),
+        draw_scale=0.8,
+    )
+    np.testing.assert_array_equal(profile.settings.draw_scale, 0.8)
+    for one, other in zip(
+        mean_log_strengths(profile), mean_log_strengths(right[1]), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    differ = vary(rows, 0.1 * np.array([[1], [-1]]) * np.ones(len(cell)))
+    less = [
+        pi.profile_residual(
+            np.random.default_rng(1),
+            *(differ, observational, experimental, cell, 2),
+            draw_scale=scale,
+        )
+        for scale in (0.0, 1.0)
+    ]
+    # What members explain is not left to the residual.
+    assert mean_log_strengths(less[0])[0] < mean_log_strengths(less[1])[0]
+    with pytest.raises(ValueError, match="draw_scale must be finite and not negative"):
+        pi.profile_residual(
+            np.random.default_rng(1),
+            *(differ, observational, experimental, cell, 8),
+            draw_scale=-1.0,
+        )
+
+
+def test_a_flat_likelihood_leaves_a_uniform_standard_deviation():
+    """One unit of each source alone in its cell says nothing of the strength.
+
+    On a grid whose standard deviations fall by sqrt(2), those of a uniform law have
+    weights that do so too.
+    """
+    counts = np.zeros((1, 2, 2))
+    counts[0, 0, 0] = 1
+    profile = pi.profile_residual(
+        np.random.default_rng(0),
+        *(repeat(repeat(MODEL, 1), 2), counts, counts, np.zeros(1), 2),
+    )
+    both = profile.settings.observational_strength == (
+        profile.settings.experimental_strength
+    )
+    strengths = profile.settings.observational_strength[both]
+    by_strength = [
+        profile.weight[both][strengths == k].sum() for k in np.unique(strengths)
+    ]
+    ratio = np.array(by_strength[1:]) / by_strength[:-1]
+    np.testing.assert_allclose(ratio, np.sqrt(0.5), rtol=0.01)
+
+
 def test_a_law_that_varies_is_averaged_over():
     """By draws: of the law from its own Beta, of the residual, and of the outcomes."""
     rng = np.random.default_rng(0)

@@ -73,8 +73,8 @@ class ResidualProfile(NamedTuple):
 
     Attributes:
       settings: the points of the grid.
-      weight: of each point, their likelihood normalized to sum to 1.
-      log_likelihood: of each point.
+      weight: of each point, likelihood times prior normalized to sum to 1.
+      log_likelihood: of each point, the pull of the sources to each other included.
       rare_size: cells with at most so many units, of both sources together, are rare.
     """
 
@@ -84,7 +84,7 @@ class ResidualProfile(NamedTuple):
     rare_size: float
 
     def sample(self, rng: np.random.Generator, num_draws: int) -> ResidualSettings:
-        """Draws settings in proportion to their likelihood."""
+        """Draws settings in proportion to their weight."""
         chosen = rng.choice(len(self.weight), num_draws, p=self.weight)
         return ResidualSettings(*(field[chosen] for field in self.settings))
 
@@ -136,6 +136,7 @@ def profile_residual(
     cell: Int[Array, " n"],
     num_members: float,
     judged: Bool[Array, " n"] | None = None,
+    draw_scale: float | None = None,
 ) -> ResidualProfile:
     """Computes the cross-fitted likelihood over all settings.
 
@@ -152,6 +153,8 @@ def profile_residual(
         has none of the noise that the mean of a few draws has.
       judged: which m rows are judged; all if None. The others lend their counts to the
         judged rows of their cell.
+      draw_scale: of the members' deviations about the mean of all, from sampling theory;
+        None judges it with the rest.
 
     Returns:
       The points of the grid that matter, and their weights.
@@ -180,12 +183,29 @@ def profile_residual(
     rows = np.flatnonzero(judged)[some]
     own, rest = ([part[rows] for part in parts] for parts in (own, rest))
     is_rare = cell_size[rows] <= rare_size
+    tried, scales = _scales(draw_scale, 1 / size - 1 / num_members)
     observational, experimental = (
-        np.stack([_grids(*source, is_rare, scale) for scale in _DRAW_SCALES])
+        np.stack([_grids(*source, is_rare, scale) for scale in tried])
         for source in zip(_laws(members), own, rest, strict=True)
     )
-    scales = np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / size + 1 / num_members, 0))
     return _join_sources(observational, experimental, scales, rare_size)
+
+
+def _scales(
+    draw_scale: float | None, noise: float
+) -> tuple[Float[np.ndarray, " scales"], Float[np.ndarray, " scales"]]:
+    """Returns scales for the mean of a fold's members, and those for the mean of all.
+
+    Args:
+      draw_scale: for the mean of all; None for a grid.
+      noise: the variance by which a fold's mean is the noisier one, in that of a member.
+    """
+    if draw_scale is None:
+        return _DRAW_SCALES, np.sqrt(np.maximum(_DRAW_SCALES**2 - noise, 0))
+    if not 0 <= draw_scale < np.inf:
+        raise ValueError(f"draw_scale must be finite and not negative: {draw_scale}.")
+    scales = np.array([float(draw_scale)])
+    return np.sqrt(scales**2 + noise), scales
 
 
 def _checked_members(members: pb.Atoms, num_members: float) -> tuple[int, int]:
@@ -331,14 +351,21 @@ def _join_sources(
     scales: Float[np.ndarray, " scales"],
     rare_size: float,
 ) -> ResidualProfile:
-    """Adds both sources; their settings are pooled in part, on the log scale."""
+    """Adds both sources; their settings are pooled in part, on the log scale.
+
+    The standard deviation of the residual, 1 / sqrt(strength), has a uniform prior: a
+    uniform one of its logarithm would have all its mass at no residual wherever the
+    likelihood is flat.
+    """
+    prior = -np.log(_STRENGTHS[:, None] * _STRENGTHS[None, :]) / 4
     joint = (
         observational[:, :, :, None, :, None]
         + experimental[:, :, None, :, None, :]
         + _pooling(_STRENGTHS, _STRENGTH_POOLING)[:, :, None, None]
         + _pooling(_TEMPERATURES, _TEMPERATURE_POOLING)
     )
-    weight = np.exp(joint - joint.max())
+    posterior = joint + prior[:, :, None, None]
+    weight = np.exp(posterior - posterior.max())
     a, j, i, e, s, t = np.nonzero(weight > _NEGLIGIBLE)
     chosen = weight[a, j, i, e, s, t]
     return ResidualProfile(

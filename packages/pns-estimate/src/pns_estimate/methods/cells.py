@@ -31,6 +31,7 @@ def make_residual_sampler(
     least_cell_size: int,
     num_members: float,
     judged: Bool[np.ndarray, " n"] | None = None,
+    draw_scale: float | None = None,
 ) -> ResidualSampler:
     """Judges how far counts of cells are to be trusted, and adds them to a sampler.
 
@@ -42,6 +43,7 @@ def make_residual_sampler(
       least_cell_size: units from which on a cell's counts are kept.
       num_members: as for `pns_infer.profile_residual`.
       judged: the rows whose outcomes the members did not see; all if None.
+      draw_scale: as for `pns_infer.profile_residual`.
     """
     counts, _, cell = folded
     profile = pi.profile_residual(
@@ -52,6 +54,7 @@ def make_residual_sampler(
         cell,
         num_members,
         judged,
+        draw_scale,
     )
     totals = folded.cell_totals()
     cells = choose_cells(np.asarray(counts.z), cell, totals, least_cell_size)

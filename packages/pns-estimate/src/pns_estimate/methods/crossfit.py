@@ -114,13 +114,20 @@ def _make_sampler(
     members: pb.Atoms,
     least_cell_size: int | None,
 ) -> Sampler:
-    """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife."""
+    """Calibrates the ensemble: by a jackknife, and by cells where covariates repeat."""
     inner = NetworkSampler(result.model)
     folded = result.folded
+    scale = _sampling_scale(rng, result)
     if least_cell_size is None or not are_cells_shared(folded.cell_totals()):
-        return ScaledSampler(inner, _sampling_scale(rng, result))
+        return ScaledSampler(inner, scale)
     return make_residual_sampler(
-        rng, inner, members, folded, least_cell_size, len(result.member_fold)
+        rng,
+        inner,
+        members,
+        folded,
+        least_cell_size,
+        len(result.member_fold),
+        draw_scale=scale,
     )
 
 
