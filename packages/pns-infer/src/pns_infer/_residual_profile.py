@@ -353,11 +353,11 @@ def _join_sources(
 ) -> ResidualProfile:
     """Adds both sources; their settings are pooled in part, on the log scale.
 
-    The standard deviation of the residual, 1 / sqrt(strength), has a uniform prior: a
-    uniform one of its logarithm would have all its mass at no residual wherever the
-    likelihood is flat.
+    The variance of the residual, 1 / strength, has a uniform prior: a uniform one of its
+    logarithm would have nearly all its mass at no residual wherever the likelihood is
+    flat.
     """
-    prior = -np.log(_STRENGTHS[:, None] * _STRENGTHS[None, :]) / 4
+    prior = -np.log(_STRENGTHS[:, None] * _STRENGTHS[None, :]) / 2
     joint = (
         observational[:, :, :, None, :, None]
         + experimental[:, :, None, :, None, :]
