@@ -171,6 +171,7 @@ def few_people(tables):
     }
 
 
+@pytest.mark.filterwarnings("ignore::pns_estimate.TableWarning")  # few they are
 @pytest.mark.parametrize(
     "name",
     ["fewer people than folds", "a part without an arm", "fewer groups than folds"],

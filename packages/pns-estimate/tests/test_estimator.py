@@ -199,7 +199,10 @@ def test_compatible_tables_are_not_refused_for_their_covariates_or_weights(how):
 
 def test_too_few_people_are_told_by_the_network(tables):
     observational, experimental = tables
-    with pytest.raises(pe.UserError, match="too few people"):
+    with (
+        pytest.warns(pe.TableWarning, match="has only"),
+        pytest.raises(pe.UserError, match="too few people"),
+    ):
         fit(
             observational.iloc[:5],
             experimental.iloc[:4],

@@ -70,7 +70,7 @@ def test_a_plug_in_corrects_nothing_and_has_no_band(tables, people):
     estimator.fit(*tables, treatment="x", outcome="y")
     prediction = estimator.predict(people)
     answer = prediction.intervals()
-    sharp = pb.pns_bounds(prediction.sampler.atoms(prediction.z))
+    sharp = pb.pns_bounds(prediction.sampler.atoms(prediction.z[prediction.place]))
     np.testing.assert_allclose(answer["lower"], sharp.lower, atol=1e-6)
     np.testing.assert_allclose(answer["upper"], sharp.upper, atol=1e-6)
     np.testing.assert_allclose(

@@ -80,7 +80,10 @@ def test_a_subgroup_without_an_arm_has_no_numbers(tables):
     treated = experimental["x"] == 1
     odd = experimental.assign(site=np.where(treated & (np.arange(2000) < 60), "b", "a"))
     log = observational.assign(site=np.where(np.arange(3000) % 2 == 0, "a", "b"))
-    with pytest.warns(pi.AssignmentWarning, match="covariates predict the arm"):
+    with (
+        pytest.warns(pe.TableWarning),
+        pytest.warns(pi.AssignmentWarning, match="covariates predict the arm"),
+    ):
         estimator = fit(log, odd, method="folded")
     table = estimator.subgroups(["site"])
     assert np.isnan(table.loc["site = b", "lower"])
@@ -165,7 +168,7 @@ def test_a_stratified_assignment_is_a_column(tables):
     assert check.balance.p_value > 0.001
     np.testing.assert_array_equal(check.probability, stratified["chance"])
     assert "chance" not in estimator.summary_.covariates
-    with pytest.warns(pi.AssignmentWarning):
+    with pytest.warns(pe.TableWarning), pytest.warns(pi.AssignmentWarning):
         fit(log, stratified.drop(columns="chance"), method="folded")
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pns_estimate._question import Question
     from pns_estimate._report import write_report
     from pns_estimate._summary import FitSummary
+    from pns_estimate._table_checks import TableWarning
     from pns_estimate.methods import (
         METHODS,
         Method,
@@ -43,6 +44,7 @@ else:  # the same names, each imported when it is first asked for
             "_question": ["Question"],
             "_report": ["write_report"],
             "_summary": ["FitSummary"],
+            "_table_checks": ["TableWarning"],
             "methods": [
                 "METHODS",
                 "Method",
@@ -75,6 +77,7 @@ __all__ = [
     "Sampler",
     "ScaledSampler",
     "SortedPeople",
+    "TableWarning",
     "UserError",
     "calibrate_sampler",
     "get_method",

@@ -23,6 +23,7 @@ from pns_estimate._preparation import PreparedTables, prepare_tables
 from pns_estimate._question import Question
 from pns_estimate._report import write_report
 from pns_estimate._run_folder import MODEL, check_run_folder, run_folder
+from pns_estimate._table_checks import TableWarning
 from pns_estimate._training_data import Roles, WeightsAre
 from pns_estimate.methods import METHODS, get_method
 
@@ -126,6 +127,7 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", pi.AssignmentWarning)
+        warnings.simplefilter("always", TableWarning)
         prepared = prepare_tables(
             (_flags.OBSERVATIONAL.value, experimental),
             roles,

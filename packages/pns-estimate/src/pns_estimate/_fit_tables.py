@@ -64,7 +64,9 @@ def fit_tables(
         encoder=data.encoder,
         sampler=fit.sampler,
         sample_size=float(sum(np.sum(part) for part in counts[1:])),
-        summary=summarize_fit(data, fit, method, compatibility, seed),
+        summary=summarize_fit(
+            data, fit, method, compatibility, seed, prepared.problems
+        ),
     )
     rows = collect_held_out_rows(data, fit.learned)
     population = make_population(prepared[:2], data, rows, prepared.trial)

@@ -1,5 +1,6 @@
 """Everything about two tables that can be checked before anything is learned."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import pns_infer as pi
 
 from pns_estimate._assignment import check_trial, split_assignment
 from pns_estimate._files import read_table
+from pns_estimate._table_checks import TableWarning, find_problems
 from pns_estimate._training_data import Roles, TrainingData, read_training_data
 from pns_estimate.methods import get_method
 
@@ -20,12 +22,14 @@ class PreparedTables(NamedTuple):
       experimental: people assigned at random, as they were given.
       data: both, checked and encoded.
       trial: how the trial assigned.
+      problems: why tables and columns may not be what they are taken for.
     """
 
     observational: pd.DataFrame
     experimental: pd.DataFrame
     data: TrainingData
     trial: pi.AssignmentCheck
+    problems: list[str]
 
 
 def prepare_tables(
@@ -35,7 +39,7 @@ def prepare_tables(
     assignment: float | str | None,
     settings: dict[str, Any],
 ) -> PreparedTables:
-    """Reads, checks and encodes two tables.
+    """Reads, checks and encodes two tables; warns of what looks wrong.
 
     Args:
       tables: the observational and the experimental one; DataFrames or paths.
@@ -52,4 +56,11 @@ def prepare_tables(
     )
     policies = (settings["missing"], settings["unseen"], int(settings["seed"]))
     data = read_training_data(first, second, roles, covariates, *policies)
-    return PreparedTables(first, second, data, check_trial(data, probability))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", pi.AssignmentWarning)
+        trial = check_trial(data, probability)
+    found = [pi.AssignmentWarning(str(w.message)) for w in caught]
+    found += [TableWarning(t) for t in find_problems((first, second), data, trial)]
+    for warning in found:
+        warnings.warn(warning, stacklevel=3)
+    return PreparedTables(first, second, data, trial, [str(w) for w in found])

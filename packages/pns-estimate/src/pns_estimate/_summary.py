@@ -1,6 +1,7 @@
 """What a fit leaves behind for the report: numbers and names, and no people."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class FitSummary:
       residual: how counts of people who share covariates were weighed: by name of each
         setting its values and their weights, which sum to 1; None if they were not.
       seed: of the fit; None for a model saved before seeds were noted.
+      problems: why tables and columns may not be what they are taken for.
     """
 
     method: str
@@ -56,6 +58,7 @@ class FitSummary:
     notes: dict[str, str]
     residual: dict[str, Any] | None = None
     seed: int | None = None
+    problems: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "FitSummary":
@@ -70,6 +73,7 @@ def summarize_fit(
     method: Method,
     compatibility: dict[str, Any],
     seed: int | None = None,
+    problems: Sequence[str] = (),
 ) -> FitSummary:
     """Collects what the report shows; shares are weighted as the people are."""
     history = fit.learned.history
@@ -89,6 +93,7 @@ def summarize_fit(
         notes=dict(fit.learned.notes),
         residual=_residual(fit.learned.profile),
         seed=seed,
+        problems=list(problems),
     )
 
 
