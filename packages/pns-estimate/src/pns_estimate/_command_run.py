@@ -91,7 +91,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
     """
     if _flags.LOAD.value is not None:
         return PnsEstimator.load(_flags.LOAD.value), read_table(
-            _flags.PREDICT.value, "prediction"
+            _flags.PREDICT.value, "prediction", _say
         )
     _say("reading tables")
     estimator = PnsEstimator(
@@ -112,10 +112,11 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
 def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
     """Reads and checks the tables and the people to answer for."""
     assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
-    experimental = read_table(_flags.EXPERIMENTAL.value, "experimental")
+    experimental = read_table(_flags.EXPERIMENTAL.value, "experimental", _say)
+    observational = read_table(_flags.OBSERVATIONAL.value, "observational", _say)
     people = experimental
     if _flags.PREDICT.value is not None:
-        people = read_table(_flags.PREDICT.value, "prediction")
+        people = read_table(_flags.PREDICT.value, "prediction", _say)
     roles = Roles(
         _flags.TREATMENT.value,
         _flags.OUTCOME.value,
@@ -129,7 +130,7 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
         warnings.simplefilter("always", pi.AssignmentWarning)
         warnings.simplefilter("always", TableWarning)
         prepared = prepare_tables(
-            (_flags.OBSERVATIONAL.value, experimental),
+            (observational, experimental),
             roles,
             _flags.COVARIATES.value,
             _read_assignment(),

@@ -4,25 +4,35 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from pns_estimate._errors import UserError, storage_reason
+from pns_estimate._text_tables import sniff_format
+
+_TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
-def read_table(source: Any, name: str) -> pd.DataFrame:
-    """Reads a DataFrame, or a path that ends in .csv, .csv.gz or .parquet.
+def read_table(
+    source: Any, name: str, tell: Callable[[str], None] | None = None
+) -> pd.DataFrame:
+    """Reads a table, or a path that ends in .csv, .tsv (also with .gz) or .parquet.
 
     Args:
-      source: the table or where it is.
+      source: a DataFrame, a table of another library that speaks Arrow (polars,
+        pyarrow), or where a file is.
       name: what to call it in messages.
+      tell: is called with a note if a text file is unusual.
     """
     if isinstance(source, pd.DataFrame):
         table = source
+    elif hasattr(source, "__arrow_c_stream__"):
+        table = pa.table(source).to_pandas()
     elif not isinstance(source, (str, os.PathLike)):
         raise UserError(
             f"the {name} table must be a DataFrame or a path, got "
@@ -33,11 +43,17 @@ def read_table(source: Any, name: str) -> pd.DataFrame:
         if not path.is_file():
             raise UserError(f"the {name} table {path} is not a file.")
         try:
-            if path.suffix == ".parquet":
+            if path.suffix.lower() == ".parquet":
                 table = pd.read_parquet(path)
-            elif path.name.endswith((".csv", ".csv.gz")):
-                _check_header(path, name)
-                table = pd.read_csv(path)
+            elif path.name.lower().endswith(_TEXT):
+                style = sniff_format(path)
+                options = style._asdict()
+                if path.suffix.lower() == ".gz":
+                    options["compression"] = "gzip"
+                _check_header(path, name, options)
+                table = pd.read_csv(path, **options)
+                if tell is not None and style.note() is not None:
+                    tell(f"the {name} table {path} is read as {style.note()}")
                 if not isinstance(table.index, pd.RangeIndex):
                     raise UserError(
                         f"the {name} table {path} has rows with more fields than its "
@@ -45,7 +61,8 @@ def read_table(source: Any, name: str) -> pd.DataFrame:
                     )
             else:
                 raise UserError(
-                    f"the {name} table {path} must end in .csv, .csv.gz or .parquet."
+                    f"the {name} table {path} must end in .csv, .tsv, .csv.gz, .tsv.gz or "
+                    ".parquet."
                 )
         except UserError:
             raise
@@ -65,9 +82,9 @@ def read_table(source: Any, name: str) -> pd.DataFrame:
     return table
 
 
-def _check_header(path: Path, name: str) -> None:
+def _check_header(path: Path, name: str, options: dict[str, Any]) -> None:
     """Raises for repeated names, which pandas would rename in silence."""
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str, **options).iloc[0]
     repeated = header[header.duplicated()].unique().tolist()
     if repeated:
         raise UserError(

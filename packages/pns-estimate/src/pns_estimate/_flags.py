@@ -49,7 +49,10 @@ OUTCOME_REFERENCE = _text_flag(
     "outcome_reference", "Its value that means no outcome, unless it is 0 or false."
 )
 COVARIATES = flags.DEFINE_list(
-    "covariates", None, "Columns that describe people; all shared ones by default."
+    "covariates",
+    None,
+    "Columns that describe people; all shared ones by default. A name with a comma is "
+    """quoted: --covariates='age,"height, cm"'.""",
 )
 WEIGHTS = _text_flag("weights", "A column of weights in both tables.")
 WEIGHTS_ARE = flags.DEFINE_enum(
