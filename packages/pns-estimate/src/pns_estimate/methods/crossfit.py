@@ -114,7 +114,11 @@ def _make_sampler(
     members: pb.Atoms,
     least_cell_size: int | None,
 ) -> Sampler:
-    """Calibrates the ensemble: by a jackknife, and by cells where covariates repeat."""
+    """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife.
+
+    With cells the networks' differences count in full. By the jackknife the mean of all
+    varies less than one of them; that much is left to errors that they share.
+    """
     inner = NetworkSampler(result.model)
     folded = result.folded
     scale = _sampling_scale(rng, result)
@@ -127,7 +131,7 @@ def _make_sampler(
         folded,
         least_cell_size,
         len(result.member_fold),
-        draw_scale=scale,
+        draw_scale=max(scale, 1.0),
     )
 
 
