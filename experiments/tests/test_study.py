@@ -15,7 +15,7 @@ from pns_experiments.options import Options
 def test_sensitivity_and_robustness_are_presets():
     tasks = study.list_tasks(study.PRESETS["sensitivity_full"], Options(Path("unused")))
     sizes = {(task["observational"], task["experimental"]) for task in tasks}
-    assert len(sizes) == 6 and len(tasks) == 120  # two methods, ten replicates
+    assert len(sizes) == 6 and len(tasks) == 240  # four methods, ten replicates
     robustness = study.PRESETS["robustness"]
     assert robustness.models == tuple(f"li:{seed}" for seed in range(901, 906))
     # What its documentation says of these seeds.

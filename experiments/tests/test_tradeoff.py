@@ -9,6 +9,7 @@ from pns_experiments.runner import read_results
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pns_estimate.TableWarning")  # few events
 def test_wider_draws_give_wider_intervals_and_factor_one_changes_nothing(tmp_path):
     study = tradeoff.PRESETS["smoke"]
     text = tradeoff.run_study(study, Options(tmp_path))
