@@ -97,6 +97,10 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     shared = fit(*tables, method="crossfit", recipe=recipe)
     assert isinstance(shared._state.sampler.inner, ResidualSampler)
     assert "people of the log" in " ".join(shared.summary_.notes.values())
+    # Where there are cells the networks' differences count in full.
+    np.testing.assert_array_equal(
+        shared._state.sampler.inner.profile.settings.draw_scale, 1.0
+    )
     rng = np.random.default_rng(0)
     unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
     alone = fit(*unique, method="crossfit", recipe=recipe)

@@ -13,11 +13,11 @@ Both are judged by cross-fitting. For the units of a fold, the model is that of 
 did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
 probability of what happened is the likelihood. `draw_scale` scales the members' own
 deviations about their mean, which are part of the model's uncertainty: where they differ
-their word is worth less. One network with an
-index, and a part of the rows that it did not see, is judged the same way: its draws stand
-for the members, and the rows that it saw lend their counts without being judged. Where
-people are rare a model has learned less: in the cells of the rarest fifth of units its word is worth
-`rare_factor` times the strength, a factor of at most 1 that is judged with the others.
+their word is worth less. One network with an index, and a part of the rows that it did not
+see, is judged the same way: its draws stand for the members, and the rows that it saw lend
+their counts without being judged. Where people are rare a model has learned less: in the
+cells of the rarest fifth of units its word is worth `rare_factor` times the strength, a
+factor of at most 1 that is judged with the others.
 
 Nothing here is approximated for large counts; of the members' deviations the likelihood
 knows the variance alone. `_residual_draws` draws from the result.

@@ -36,7 +36,7 @@ def make_residual_sampler(
     """Judges how far counts of cells are to be trusted, and adds them to a sampler.
 
     Args:
-      rng: decides draws within the judgment.
+      rng: decides which rows are judged if there are many.
       inner: the sampler without counts.
       members: [members, number of judged rows], see `pns_infer.profile_residual`.
       folded: the counts of all units.
