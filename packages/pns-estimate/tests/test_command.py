@@ -158,7 +158,12 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
             (*FIT, "--traget=set", "--out=o"),
             "'traget'. Did you mean: target; see --help",
         ),
-        ((*FIT, "--alpha=x", "--out=o"), "--alpha=x: could not convert"),
+        ((*FIT, "--alpha=x", "--out=o"), "--alpha=x: not a number; see --help"),
+        ((*FIT, "--seed=x", "--out=o"), "--seed=x: not a whole number; see"),
+        (
+            (*FIT, "--outcome_is_bad=maybe", "--out=o"),
+            "--outcome_is_bad=maybe: neither true nor false; see",
+        ),
         ((*FIT, "--out"), "Missing value for flag --out"),
         ((*FIT, "--seed=-1", "--out=o"), "--seed=-1: -1 is not an integer in the"),
         ((*FIT, f"--seed={2**32}", "--out=o"), "--seed=4294967296: 4294967296 is not"),

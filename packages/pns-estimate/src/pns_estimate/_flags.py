@@ -3,6 +3,7 @@
 Nothing heavy is imported here: help and mistakes in flags are answered at once.
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -170,9 +171,19 @@ def is_help(arguments: Sequence[str]) -> bool:
     return not {"--help", "-help", "-h", "-?", "--helpshort"}.isdisjoint(arguments)
 
 
+# What Python says of a value that it cannot read, and what people are told.
+_PLAIN = {
+    r"could not convert string to float: .*": "not a number",
+    r"invalid literal for int\(\) .*": "not a whole number",
+    r"\('Non-boolean argument to boolean flag', .*\)": "neither true nor false",
+}
+
+
 def describe_error(error: flags.Error) -> str:
     """Returns what is wrong with a flag as one sentence."""
     text = " ".join(str(error).split()).removeprefix("flag ").removesuffix(" ?")
+    for python, plain in _PLAIN.items():
+        text = re.sub(python, plain, text)
     return f"{text.rstrip('.?')}; see --help."
 
 
