@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 out, workers, count, pause = sys.argv[1], *map(int, sys.argv[2:5])
 def work(task):
     number = task["replicate"]
-    print("this is no result")
+    print("not valid JSON")
     open(f"{out}/pid.{os.getpid()}", "w").close()
     if os.path.exists(f"{out}/raise.{number}"):
         raise ValueError("no luck")

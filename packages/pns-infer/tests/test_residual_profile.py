@@ -272,14 +272,14 @@ def test_a_flat_likelihood_leaves_a_uniform_variance(monkeypatch):
 def test_a_law_that_varies_is_averaged_over():
     """By draws: of the law from its own Beta, of the residual, and of the outcomes."""
     rng = np.random.default_rng(0)
-    mean, spread, strength = 0.3, 0.02, 60.0
-    size = 1 / spread - 1
+    mean, variance, strength = 0.3, 0.02, 60.0
+    size = 1 / variance - 1
     law = rng.beta(size * mean, size * (1 - mean), 400_000)
     drawn = rng.beta(strength * law, strength * (1 - law))
     own = np.array([11.0, 6.0])
     chances = drawn ** own[1] * (1 - drawn) ** own[0]
     found = _residual_profile._likelihoods(
-        _residual_profile._Law(np.array([[[1 - mean, mean]]]), np.array([[spread]])),
+        _residual_profile._Law(np.array([[[1 - mean, mean]]]), np.array([[variance]])),
         *(own[None], 0 * own[None], np.array([strength])),
     )
     error = chances.std() / np.sqrt(len(chances)) / chances.mean()
@@ -290,19 +290,21 @@ def test_a_law_that_varies_is_averaged_over():
     assert abs(ignored - found[0, 0]) > 0.05
 
 
-def test_the_spread_is_the_variance_in_units_of_one_outcome():
+def test_the_variance_is_in_units_of_one_outcomes():
     members = vary(repeat(MODEL, 1), np.array([[0.3], [-0.1], [-0.2]]))
     log, trial = _residual_profile._laws(members)
     chances = members.joint.reshape(3, 4)
     unit = (log.mean[0, 0] * (1 - log.mean[0, 0])).sum()
     wanted = ((chances - chances.mean(axis=0)) ** 2).sum() / 2 / unit
-    np.testing.assert_allclose(log.spread, [[wanted]], rtol=1e-6)
+    np.testing.assert_allclose(log.variance, [[wanted]], rtol=1e-6)
     np.testing.assert_allclose(log.mean.sum(), 1, rtol=1e-6)
-    assert log.spread.shape == (1, 1) and trial.spread.shape == (1, 2)
+    assert log.variance.shape == (1, 1) and trial.variance.shape == (1, 2)
     for arm, values in enumerate(members.mu[:, 0].T):
         mean = trial.mean[0, arm, 1]
         wanted = values.var(ddof=1) / (mean * (1 - mean))
-        np.testing.assert_allclose(trial.spread[0, arm], wanted, rtol=1e-5, atol=1e-12)
+        np.testing.assert_allclose(
+            trial.variance[0, arm], wanted, rtol=1e-5, atol=1e-12
+        )
 
 
 def test_rows_that_are_not_judged_lend_their_counts_and_no_more(right):

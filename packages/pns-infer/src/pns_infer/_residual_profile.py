@@ -269,26 +269,31 @@ class _Law(NamedTuple):
 
     Attributes:
       mean: of the members.
-      spread: their variance, relative to that of one unit's outcome.
+      variance: of the members, in that of one unit's outcome.
     """
 
     mean: Float[np.ndarray, "n trials outcomes"]
-    spread: Float[np.ndarray, "n trials"]
+    variance: Float[np.ndarray, "n trials"]
 
 
 def _laws(members: pb.Atoms) -> list[_Law]:
-    """Computes the members' mean, on the scale of free numbers, and their spread."""
-    size, num_rows = members.mu.shape[:2]
-    mean = combine_members(members, np.zeros((1, size)))
+    """Computes mean and variance of the members for each source.
+
+    The mean is that of their free numbers, as for predictions.
+    """
+    mean = combine_members(members, np.zeros((1, len(members.mu))))
     laws = []
-    for all_of_them, of_mean in (
-        (members.joint.reshape(size, num_rows, 1, 4), mean.joint.reshape(-1, 1, 4)),
-        *((np.stack([1 - mu, mu], axis=-1) for mu in (members.mu, mean.mu[0])),),
-    ):
-        law = np.asarray(of_mean, float)
-        variance = np.var(np.asarray(all_of_them, float), axis=0, ddof=1).sum(axis=-1)
-        laws.append(_Law(law, variance / np.maximum((law * (1 - law)).sum(-1), 1e-12)))
+    for drawn, (law,) in zip(_outcomes(members), _outcomes(mean), strict=True):
+        of_members = np.var(drawn, axis=0, ddof=1).sum(axis=-1)
+        of_outcome = (law * (1 - law)).sum(axis=-1)
+        laws.append(_Law(law, of_members / np.maximum(of_outcome, 1e-12)))
     return laws
+
+
+def _outcomes(atoms: pb.Atoms) -> list[Float[np.ndarray, "m n trials outcomes"]]:
+    """Returns the outcomes' probabilities: one trial of the log, two arms."""
+    joint, mu = (np.asarray(part, float) for part in atoms)
+    return [joint.reshape(*mu.shape[:2], 1, 4), np.stack([1 - mu, mu], axis=-1)]
 
 
 def _grids(
@@ -301,7 +306,7 @@ def _grids(
     """Computes the log-likelihood of one source for every factor of rare cells."""
     common, rare = (
         _likelihoods(
-            _Law(law.mean[part], scale**2 * law.spread[part]),
+            _Law(law.mean[part], scale**2 * law.variance[part]),
             own[part],
             rest[part],
             strengths,
@@ -328,7 +333,7 @@ def _likelihoods(
     own, rest = (part.reshape(law.mean.shape) for part in (own, rest))
     result = np.zeros((len(strengths), len(_TEMPERATURES)))
     for i, strength in enumerate(strengths):
-        variance = np.minimum(1 / (1 + strength) + law.spread, 1 - 1e-6)
+        variance = np.minimum(1 / (1 + strength) + law.variance, 1 - 1e-6)
         shape = (1 / variance - 1)[..., None] * law.mean + rest
         for j, temperature in enumerate(_TEMPERATURES):
             result[i, j] = _dirichlet_multinomial(shape / temperature, own).sum()
