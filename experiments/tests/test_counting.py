@@ -1,5 +1,6 @@
 """Counting: the counts of a cell, their posterior, and no covariates in common."""
 
+import jax
 import numpy as np
 import pns_bounds as pb
 import pns_models as pm
@@ -10,6 +11,8 @@ from pns_experiments.counting import (
     count_cells,
     estimate_by_counting,
 )
+from pns_experiments.methods import METHODS
+from pns_experiments.replicates import draw_replicate
 from scipy import stats
 
 
@@ -78,3 +81,33 @@ def test_blocks_do_not_change_how_cells_are_bounded(source, monkeypatch):
     parts = bound_by_counting(rng, *counts, 0.1, source, recipe)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["frequencies", "trial_alone"])
+def test_every_point_has_the_answer_of_its_own_cell(name):
+    """In any order, and as often as it is asked."""
+    data = draw_replicate("li:7", 1500, 1000, num_test=40, replicate=0, seed=0)
+    order = np.random.default_rng(0).permutation(80) % 40
+    answer = METHODS[name].answer(
+        jax.random.key(0), data.tables, data.z[order], 0.05, "smoke"
+    )
+    for i, z in enumerate(data.z[order]):
+        cells = []
+        for table in data.tables:
+            same = (np.asarray(table.z) == z).all(axis=1)
+            x, y = np.asarray(table.x)[same], np.asarray(table.y)[same]
+            cells.append(np.histogram2d(x, y, bins=(2, 2), range=[[0, 1]] * 2)[0])
+        wanted = estimate_by_counting(*(cell[None] for cell in cells), 0.5)
+        np.testing.assert_allclose(answer.atoms.mu[i], wanted.mu[0], rtol=1e-6)
+        np.testing.assert_allclose(answer.atoms.joint[i], wanted.joint[0], rtol=1e-6)
+        ends = np.array([answer.interval.lower[i], answer.interval.upper[i]])
+        bounds = (
+            pb.pns_bounds(wanted)
+            if name == "frequencies"
+            else pb.experimental_only_bounds(wanted.mu)
+        )
+        middle = (bounds.lower[0] + bounds.upper[0]) / 2
+        assert ends[0] <= middle + 0.05 and ends[1] >= middle - 0.05
+    twins = [np.flatnonzero(order == point) for point in range(40)]
+    for one, other in twins:
+        assert answer.interval.lower[one] == answer.interval.lower[other]
