@@ -184,3 +184,27 @@ def test_a_draw_in_which_nobody_is_asked_about_counts_as_the_whole_range(estiman
         options = {} if call is pi.uniform_band else {"sample_size": 1000}
         answer = call(draws, 0.1, estimand=estimand, **options)
         assert np.isfinite(answer.lower).all() and np.isfinite(answer.upper).all()
+
+
+def test_a_bound_at_its_limit_is_covered():
+    """Outcomes that never happen: every quantile of a Beta exceeds 0, the end does not.
+
+    The lower bound is a proportion that is 0 in half of the points and 0.1 in the others,
+    of which 200 cases were looked at. The upper one is its mirror image.
+    """
+    rng = np.random.default_rng(0)
+    truth = np.where(np.arange(2000) % 2 == 0, 0.0, 0.1)
+    cases = rng.binomial(200, truth)
+    draws = rng.beta(cases + 0.5, 200 - cases + 0.5, (NUM_DRAWS, 2000))[..., None]
+    assert np.quantile(draws[:, 0], 0.025) > 0
+    found = pi.credible_intervals(pb.BoundTerms(draws, 1 - draws), 0.05)
+    zero = truth == 0
+    np.testing.assert_array_equal(found.lower[zero], 0)
+    np.testing.assert_array_equal(found.upper[zero], 1)
+    # Where a tenth of the cases are seen the ends are quantiles as everywhere.
+    np.testing.assert_allclose(
+        found.lower[~zero],
+        np.sort(draws[:, ~zero, 0], axis=0)[9],
+        atol=2e-3,
+    )
+    assert_share(found.lower[~zero] > 0.1, 0.025)

@@ -19,6 +19,10 @@ from pns_infer._critical import order_statistic
 from pns_infer._inputs import Draws, Target, check_alpha, check_option, draw_blocks
 from pns_infer._intervals import CorrectedIntervals, join_intervals
 
+_ONE_CASE = (
+    1.5  # shape of the posterior of a rare proportion of which one case was seen
+)
+
 
 def credible_intervals(
     draws: Draws | Iterable[Draws],
@@ -78,7 +82,11 @@ def _of_block(
     share = np.full(sides[0].values.shape[1], alpha / 2)
     if target == "parameter":
         share = alpha * _one_sided_share(sides)
-    low, high = (_quantile(side.values, 1 - share) for side in sides)
+    limits = (-estimand.floor, estimand.ceiling)
+    low, high = (
+        np.where(_is_at_limit(side, limit), limit, _quantile(side.values, 1 - share))
+        for side, limit in zip(sides, limits, strict=True)
+    )
     middle = [np.median(side.values, axis=0) for side in sides]
     zeros = np.zeros_like(low)
     return CorrectedIntervals(
@@ -111,6 +119,17 @@ def _bound(terms: Float[np.ndarray, "draws points terms"], limit: float) -> _Sid
     binding = terms.shape[-1] - np.argmax(counts, axis=0)
     binding = np.where(binding == terms.shape[-1], -1, binding)
     return _Side(np.sort(everything.min(axis=-1), axis=0), binding)
+
+
+def _is_at_limit(side: _Side, limit: float) -> Float[np.ndarray, " points"]:
+    """Tells where draws do not keep a bound away from its limit.
+
+    A bound that lies at its limit is met by no quantile of draws that come near it without
+    reaching it. Draws that vary as those of a proportion of which one case was seen at
+    the most do not tell it from the limit.
+    """
+    distance = limit - side.values
+    return distance.mean(axis=0) ** 2 < _ONE_CASE * distance.var(axis=0)
 
 
 def _quantile(
