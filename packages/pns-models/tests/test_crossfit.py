@@ -75,6 +75,37 @@ def test_held_out_numbers_are_those_of_the_members_that_did_not_see_the_row(resu
             np.testing.assert_allclose(result.held_out[i, row], raw, atol=1e-5)
 
 
+def test_means_of_a_fold_are_those_of_its_members_for_every_row(result):
+    folded = result.folded
+    chex.assert_shape(result.fold_means, (2, len(folded.fold), 6))
+    for fold in range(2):
+        here = folded.fold == fold
+        np.testing.assert_allclose(
+            result.fold_means[fold, here],
+            result.held_out[:, here].mean(axis=0),
+            atol=1e-5,
+        )
+    z = jnp.asarray(result.model.standardizer(folded.counts.z))
+    np.testing.assert_allclose(
+        result.fold_means.mean(axis=0),
+        result.model.network.encode(z).mean(axis=0),
+        atol=1e-5,
+    )
+
+
+def test_subspaces_hold_uncorrelated_combinations_that_members_use(folded, result):
+    """With a bottleneck of one column a single member's subspace is its own."""
+    counts = folded.counts
+    z, units = counts.z, sum(part.sum(axis=(1, 2)) for part in counts[1:])
+    covariance = np.cov(z, rowvar=False, aweights=units)
+    assert result.subspaces.shape == (3, z.shape[1], 2)
+    for subspace in result.subspaces:
+        product = subspace.T @ covariance @ subspace
+        np.testing.assert_allclose(product, np.eye(2), atol=1e-5)
+    plain = pm.Recipe(pm.AnchoredConfig(pm.Backbone(4, 1)), GOOD.training)
+    assert run(folded, recipes=(plain,)).subspaces is None
+
+
 def test_the_point_estimate_is_the_link_of_the_mean_over_members(result):
     z = result.folded.counts.z[:8]
     raw = result.model.network.encode(jnp.asarray(result.model.standardizer(z)))

@@ -25,6 +25,7 @@ from pns_models._folds import FoldedCounts
 from pns_models._loop import History
 from pns_models._member_groups import (
     MemberGroup,
+    fold_means,
     held_out_loss,
     held_out_raw,
     join_groups,
@@ -33,6 +34,7 @@ from pns_models._member_groups import (
 from pns_models._model import FittedModel
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer, make_standardizer
+from pns_models._subspaces import common_subspace
 
 
 class CrossFit(NamedTuple):
@@ -43,6 +45,10 @@ class CrossFit(NamedTuple):
       folded: the data, with the fold of each row.
       member_fold: the fold that each member did not see.
       held_out: raw numbers of each row by the members that did not see it.
+      fold_means: mean raw numbers of every row by the members that did not see a fold.
+      subspaces: linear combinations of the covariates as columns, uncorrelated and of
+        variance 1, that the members of each fold, and then all members, agree on; None
+        if their recipe has no bottleneck.
       history: mean losses over members, without the first of each fold; the held-out
         ones on some rows.
       losses: cross-fitted loss of each recipe that was tried, in their order.
@@ -52,6 +58,8 @@ class CrossFit(NamedTuple):
     folded: FoldedCounts
     member_fold: Int[np.ndarray, " m"]
     held_out: Float[np.ndarray, "members_per_fold n 6"]
+    fold_means: Float[np.ndarray, "num_folds n 6"]
+    subspaces: Float[np.ndarray, "num_folds+1 d b"] | None
     history: History
     losses: tuple[float, ...]
 
@@ -120,6 +128,8 @@ def cross_fit(
         folded=folded,
         member_fold=np.asarray(both.fold),
         held_out=held_out_raw(both, folded, z),
+        fold_means=fold_means(both, z),
+        subspaces=_find_subspaces(both, folded, standardizer),
         history=History(*(np.array(column) for column in columns)),
         losses=losses,
     )
@@ -177,6 +187,23 @@ def _label(
         "members_per_fold": members_per_fold,
         "data": digest(z, flat_weights(folded.counts), folded.fold),
     }
+
+
+def _find_subspaces(
+    group: MemberGroup, folded: FoldedCounts, standardizer: Standardizer
+) -> Float[np.ndarray, "num_folds+1 d b"] | None:
+    """Finds what the members of each fold, and all, agree on; None without a bottleneck."""
+    assert isinstance(group.recipe.network, AnchoredConfig)
+    if group.recipe.network.backbone.bottleneck is None:
+        return None
+    first = np.asarray(nnx.merge(group.structure, group.params).body.kernels[0][...])
+    kernels = first / standardizer.deviation[:, None]
+    z = np.asarray(folded.counts.z, np.float64)
+    units = flat_weights(folded.counts).sum(axis=1)
+    covariance = np.atleast_2d(np.cov(z, rowvar=False, aweights=units))
+    fold = np.asarray(group.fold)
+    parts = [kernels[fold == j] for j in range(folded.num_folds)]
+    return np.stack([common_subspace(part, covariance) for part in [*parts, kernels]])
 
 
 def _make_model(

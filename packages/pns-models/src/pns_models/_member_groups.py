@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -212,17 +212,39 @@ def held_out_raw(
     group: MemberGroup, folded: FoldedCounts, z: Float[Array, "n d"]
 ) -> Float[np.ndarray, "members_per_fold n 6"]:
     """Collects each row's raw numbers from the members that did not see it."""
+    by_fold = _members_by_fold(group)
+    parts, start = [], 0
+    for raw in _raw_blocks(group, z):
+        count = raw.shape[1]
+        mine = by_fold[folded.fold[start : start + count]]  # [count, members_per_fold]
+        parts.append(raw[mine.T, np.arange(count)])
+        start += count
+    return np.concatenate(parts, axis=1)
+
+
+def fold_means(
+    group: MemberGroup, z: Float[Array, "n d"]
+) -> Float[np.ndarray, "num_folds n 6"]:
+    """Averages the raw numbers of the members that did not see a fold, for every row."""
+    by_fold = _members_by_fold(group)
+    parts = [raw[by_fold].mean(axis=1) for raw in _raw_blocks(group, z)]
+    return np.concatenate(parts, axis=1)
+
+
+def _members_by_fold(group: MemberGroup) -> Int[np.ndarray, "num_folds size"]:
     fold = np.asarray(group.fold)
-    by_fold = np.stack([np.flatnonzero(fold == j) for j in range(fold.max() + 1)])
-    parts = []
+    return np.stack([np.flatnonzero(fold == j) for j in range(fold.max() + 1)])
+
+
+def _raw_blocks(
+    group: MemberGroup, z: Float[Array, "n d"]
+) -> Iterator[Float[np.ndarray, "m count 6"]]:
+    """Yields the raw numbers of all members, some rows at a time."""
     for start in range(0, len(z), _ROWS):
         block = z[start : start + _ROWS]
         count = len(block)
         filled = jnp.pad(block, ((0, min(_ROWS, len(z)) - count), (0, 0)))
-        raw = np.asarray(member_raw(group.structure, group.params, filled))
-        mine = by_fold[folded.fold[start : start + count]]  # [count, members_per_fold]
-        parts.append(raw[mine.T, np.arange(count)])
-    return np.concatenate(parts, axis=1)
+        yield np.asarray(member_raw(group.structure, group.params, filled))[:, :count]
 
 
 def held_out_loss(
