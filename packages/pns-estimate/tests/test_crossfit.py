@@ -12,6 +12,7 @@ import pns_models as pm
 import pytest
 from pns_estimate.methods.crossfit import CROSSFIT
 from pns_estimate.methods.residual import CellCounts, ResidualSampler, choose_cells
+from pns_estimate.methods.ridge import RidgeSampler
 from small_tables import draw_table, fit, small_recipe
 
 
@@ -30,18 +31,21 @@ class OneLaw:
 
 @pytest.fixture
 def sampler():
-    """A known cell at z = 0 with 3,000 units; strength 1,000 and temperature 2."""
+    """A known cell at z = 0 with 3,000 units; strength 1,000, half of the log is new."""
     counts = np.array([[500.0, 400, 300, 800, 300, 200, 100, 400]])
-    values = (0.0, 1e3, 1e3, 2.0, 1.0, 0.5)
+    values = (0.0, 1e3, 1e3, 0.5, 1.0, 0.5)
     settings = pi.ResidualSettings(*(np.array([value]) for value in values))
     profile = pi.ResidualProfile(settings, np.ones(1), np.zeros(1), rare_size=2999.0)
     return ResidualSampler(OneLaw(), CellCounts(np.zeros((1, 2)), counts), profile)
 
 
 def test_draws_of_a_known_cell_have_the_moments_of_its_posterior(sampler):
-    """Closed form: Dirichlet((1000 / 4 + counts) / 2), Beta(500 + hits, 500 + misses)."""
+    """Closed form: Dirichlet(2000 / 4 + counts / 2), Beta(500 + hits, 500 + misses).
+
+    Of the log's 2,000 units half are as the model expects.
+    """
     drawn = sampler.draws(jax.random.key(0), np.zeros((1, 2), np.float32), 4000)
-    shape = (250 + sampler.cells.counts[0, :4]) / 2
+    shape = 500 + sampler.cells.counts[0, :4] / 2
     mean = shape / shape.sum()
     error = np.sqrt(mean * (1 - mean) / (shape.sum() + 1))
     # 4,000 draws: a mean is right to 1.6% of a deviation, a deviation to 1.1%.
@@ -75,12 +79,67 @@ def test_people_of_a_cell_share_their_draws_and_others_get_the_models(sampler):
     assert np.all(pb.is_compatible(drawn))
     alone = sampler.draws(jax.random.key(0), z[1:2], 200)
     np.testing.assert_array_equal(alone.joint[:, 0], drawn.joint[:, 1])
-    # Without counts the model is worth 1,000 units, half as many where people are rare,
-    # and at temperature 2 no more than 250.
-    error = np.sqrt(0.25 * 0.75 / 251)
+    # Without counts the model is worth 1,000 units, half as many where people are rare.
+    error = np.sqrt(0.25 * 0.75 / 501)
     np.testing.assert_allclose(drawn.joint[:, 1].std(axis=0), error, rtol=0.2)
     other = sampler.draws(jax.random.key(1), z, 200)
     assert np.abs(other.mu - drawn.mu).max() > 0.01
+
+
+@pytest.fixture
+def ridges():
+    """The outcome of arm 1 is twice as likely where z0 > 0, the log as before."""
+    bins = 4096
+    half = (np.arange(bins) >= bins // 2)[:, None, None]
+    odds = np.log([[1.0, 1.0], [0.75, 1.25]]) * half
+    return RidgeSampler(
+        OneLaw(),
+        pi.RidgeCorrection(
+            directions=np.eye(2),
+            offsets=np.zeros(2),
+            observational=np.zeros((2, bins, 1, 4)),
+            experimental=np.stack([odds, 0 * odds]),
+            windows=np.array([[0, 0], [0.1, 0]]),
+        ),
+    )
+
+
+def test_a_ridge_moves_estimates_and_draws_where_it_says_so(ridges, tmp_path):
+    z = np.array([[-1, 0], [1, 0]], np.float32)
+    np.testing.assert_allclose(ridges.atoms(z).mu, [[0.5, 0.5], [0.5, 0.625]])
+    drawn = ridges.draws(jax.random.key(0), z, 3)
+    np.testing.assert_allclose(drawn.mu[2], ridges.atoms(z).mu, rtol=1e-6)
+    np.testing.assert_allclose(drawn.joint, 0.25, rtol=1e-6)
+    assert ridges.has_draws and not ridges.is_posterior
+
+
+def test_a_fit_is_corrected_along_its_indices_and_saved_with_it(tmp_path):
+    """Outcomes alternate along age, which networks of 60 steps do not follow."""
+    tables = draw_table(6000, False, 7), draw_table(4000, True, 8)
+    rng = np.random.default_rng(0)
+    for table in tables:
+        stripes = rng.random(len(table)) < 0.1 + 0.6 * (table["age"] // 10 % 2)
+        table["y"] = stripes.astype(int)
+    covariates = ["age", "member"]
+    estimator = fit(
+        *tables,
+        method="crossfit",
+        covariates=covariates,
+        recipe=small_recipe("crossfit"),
+    )
+    inner = estimator._state.sampler.inner.inner
+    assert isinstance(inner, RidgeSampler) and inner.correction.windows[1, 0] > 0
+    notes = estimator.summary_.notes
+    assert (
+        "index of the outcome" in notes["correction of what networks say of the trial"]
+    )
+    atoms = estimator.atoms(pd.DataFrame({"age": [35, 45], "member": [True, True]}))
+    np.testing.assert_allclose(atoms["mu1"], [0.7, 0.1], atol=0.15)
+    people = tables[1][covariates][:20]
+    before = estimator.intervals(people)
+    estimator.save(tmp_path / "model")
+    after = pe.PnsEstimator.load(tmp_path / "model").intervals(people)
+    pd.testing.assert_frame_equal(before, after)
 
 
 def test_small_cells_are_not_kept():
@@ -97,10 +156,9 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     shared = fit(*tables, method="crossfit", recipe=recipe)
     assert isinstance(shared._state.sampler.inner, ResidualSampler)
     assert "people of the log" in " ".join(shared.summary_.notes.values())
-    # Where there are cells the networks' differences count in full.
-    np.testing.assert_array_equal(
-        shared._state.sampler.inner.profile.settings.draw_scale, 1.0
-    )
+    # The networks' differences are scaled by the jackknife, whatever cells say.
+    (scale,) = set(shared._state.sampler.inner.profile.settings.draw_scale)
+    assert 0 < scale <= 1
     rng = np.random.default_rng(0)
     unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
     alone = fit(*unique, method="crossfit", recipe=recipe)

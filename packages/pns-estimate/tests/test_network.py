@@ -64,23 +64,24 @@ def test_a_network_is_judged_on_held_out_counts_given_those_it_trained_on(
     settings = profile.settings
     point = int(np.argmax(np.where(settings.draw_scale == 0, profile.weight, -1)))
     assert settings.draw_scale[point] == 0
-    _, log, trial, log_temperature, trial_temperature, factor = (
+    _, log, trial, log_share, trial_share, factor = (
         float(field[point]) for field in settings
     )
     sizes = sum(np.sum(part, axis=(1, 2)) for part in cells[1:])[place]
     factor = np.where(sizes <= profile.rare_size, factor, 1.0)
     total = -((np.log(log / trial) / 0.5) ** 2) / 2
-    total -= (np.log(log_temperature / trial_temperature) / 0.25) ** 2 / 2
     for i, cell in enumerate(place):
         own = held_out.observational[i].ravel(), *held_out.experimental[i]
         every = cells.observational[cell].ravel(), *cells.experimental[cell]
         laws = joint[i].ravel(), *arms[i]
-        for law, one, all_of_them, strength, temperature in zip(
+        for law, one, all_of_them, strength, share in zip(
             *(laws, own, every, (log, trial, trial)),
-            (log_temperature, trial_temperature, trial_temperature),
+            (log_share, trial_share, trial_share),
             strict=True,
         ):
-            shape = (factor[i] * strength * law + (all_of_them - one)) / temperature
+            rest = all_of_them - one
+            known = (1 - share) * rest.sum() * law
+            shape = factor[i] * strength * law + known + share * rest
             total += urn_probability(shape, one)
     np.testing.assert_allclose(profile.log_likelihood[point], total, rtol=1e-6)
 

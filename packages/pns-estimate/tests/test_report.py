@@ -250,7 +250,7 @@ def test_tables_can_be_downloaded_from_the_page(folded, people, tmp_path):
 
 def make_profile():
     """Three points; of the log two have strength 64, of the trial each has its own."""
-    fields = [0.5] * 3, [64.0, 64, 2048], [32.0, 128, 4096], [1.0, 1.3, 1.0]
+    fields = [0.5] * 3, [64.0, 64, 2048], [32.0, 128, 4096], [0.25, 0.5, 0.25]
     settings = (*fields, [1.0] * 3, [1.0] * 3)
     return pi.ResidualProfile(
         pi.ResidualSettings(*(np.array(field) for field in settings)),
@@ -268,9 +268,7 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     np.testing.assert_allclose(
         marginals["observational_strength"]["weight"], [0.7, 0.3]
     )
-    np.testing.assert_allclose(
-        marginals["observational_temperature"]["weight"], [0.5, 0.5]
-    )
+    np.testing.assert_allclose(marginals["observational_share"]["weight"], [0.5, 0.5])
     figures = []
     monkeypatch.setattr(
         _report_residual,
@@ -290,7 +288,7 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     worth = "64 to 2,048 people of the log and 32 to 4,096 people of the trial"
     assert len(figures) == 2 and found["worth"] == worth
     assert re.search(r'aria-label="([^"]*)"', found["worth_figure"])[1].endswith(worth)
-    assert found["factor"] == "1 to 1.3 (log) and 1 (trial)"
+    assert found["share"] == "25% to 50% (log) and 100% (trial)"
 
 
 def test_the_page_shows_the_residual_of_its_fit_and_none_without(page, fitted, linear):

@@ -14,14 +14,14 @@ EXPERIMENTAL = np.array([[22, 14], [11, 30]])
 
 def make_settings(
     strength=200.0,
-    temperature=1.0,
+    share=1.0,
     size=1,
     experimental_strength=None,
     rare_factor=1.0,
 ):
-    fields = (1.0, strength, experimental_strength or strength, temperature)
+    fields = (1.0, strength, experimental_strength or strength, share)
     return pi.ResidualSettings(
-        *(np.full(size, value) for value in (*fields, temperature, rare_factor))
+        *(np.full(size, value) for value in (*fields, share, rare_factor))
     )
 
 
@@ -51,7 +51,8 @@ def test_cells_are_drawn_as_each_would_be_alone():
         )
     )
     counts = rng.integers(0, 50, (2, 3, 2, 2))
-    settings = pi.ResidualSettings(*(rng.uniform(1, 90, size) for _ in range(6)))
+    highest = (1, 90, 90, 1, 1, 1)
+    settings = pi.ResidualSettings(*(rng.uniform(0, high, size) for high in highest))
     is_rare = np.array([False, True, False])
     together = pi.draw_residual(
         [np.random.default_rng(i) for i in range(3)], draws, *counts, settings, is_rare
@@ -68,28 +69,28 @@ def test_cells_are_drawn_as_each_would_be_alone():
 
 def test_a_rare_cell_has_the_strength_times_the_factor():
     size = 500
-    half = make_settings(400.0, 1.3, rare_factor=0.5)
+    half = make_settings(400.0, 0.7, rare_factor=0.5)
     rng, draws = np.random.default_rng(0), repeat(MODEL, size)
     counts = (OBSERVATIONAL, EXPERIMENTAL)
     rare = draw_cell(rng, draws, *counts, half, is_rare=True)
-    expected = draw(make_settings(200.0, 1.3), size)
+    expected = draw(make_settings(200.0, 0.7), size)
     for given, wanted in zip(rare, expected, strict=True):
         np.testing.assert_array_equal(given, wanted)
     many = [np.repeat(part[None], 2, axis=0) for part in counts]
     means = pi.residual_mean(repeat(MODEL, 2), *many, half, np.array([True, False]))
     for i, strength in enumerate((200.0, 400.0)):
         alone = pi.residual_mean(
-            repeat(MODEL, 1), *(part[:1] for part in many), make_settings(strength)
+            repeat(MODEL, 1), *(part[:1] for part in many), make_settings(strength, 0.7)
         )
         for given, wanted in zip(means, alone, strict=True):
             np.testing.assert_allclose(given[i], wanted[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.5])
-def test_draws_have_the_mean_and_variance_of_a_dirichlet(temperature):
+@pytest.mark.parametrize("share", [1.0, 0.4, 0.0])
+def test_draws_have_the_mean_and_variance_of_a_dirichlet(share):
     """Counts and strength keep mu well inside its limits: no projection binds."""
     size = 40_000
-    settings = make_settings(800.0, temperature, size, experimental_strength=400.0)
+    settings = make_settings(800.0, share, size, experimental_strength=400.0)
     drawn = draw(settings, size)
     outcome = np.stack([1 - MODEL.mu, MODEL.mu], axis=-1)
     shapes = [
@@ -99,7 +100,10 @@ def test_draws_have_the_mean_and_variance_of_a_dirichlet(temperature):
     for (values, prior, form), counts in zip(
         shapes, (OBSERVATIONAL, EXPERIMENTAL), strict=True
     ):
-        shape = (prior + counts.reshape(form)) / temperature
+        counts = counts.reshape(form)
+        law = prior / prior.sum(axis=-1, keepdims=True)
+        known = counts.sum(axis=-1, keepdims=True) * law
+        shape = prior + (1 - share) * known + share * counts
         total = shape.sum(axis=-1, keepdims=True)
         mean = shape / total
         variance = mean * (1 - mean) / (total + 1)
@@ -112,7 +116,7 @@ def test_draws_have_the_mean_and_variance_of_a_dirichlet(temperature):
 
 def test_the_mean_of_draws_is_residual_mean():
     size = 40_000
-    settings = make_settings(300.0, 1.7)
+    settings = make_settings(300.0, 0.6)
     drawn = draw(settings, size)
     mean = pi.residual_mean(
         repeat(MODEL, 1), OBSERVATIONAL[None], EXPERIMENTAL[None], settings
@@ -161,7 +165,7 @@ def test_draws_are_compatible_with_no_tolerance(counts, strength, dtype):
     """Tiny shapes underflow by the thousand; contradicting counts are projected."""
     rng = np.random.default_rng(0)
     draws = pb.Atoms(*(part.astype(dtype) for part in extreme_laws(rng, 500)))
-    settings = make_settings(strength, 2.9, 500)
+    settings = make_settings(strength, 0.3, 500)
     drawn = draw_cell(rng, draws, counts, counts[::-1], settings)
     mean = pi.residual_mean(
         draws,
@@ -217,8 +221,10 @@ def test_draws_and_means_say_what_does_not_fit():
         draw_cell(rng, draws, counts[None], counts, make_settings())
     with pytest.raises(ValueError, match="strength must hold 1 or 3 numbers"):
         draw_cell(rng, draws, counts, counts, make_settings(size=2))
-    with pytest.raises(ValueError, match="temperature must be positive and finite"):
-        draw_cell(rng, draws, counts, counts, make_settings(temperature=0.0))
+    with pytest.raises(ValueError, match="strength must be positive and finite"):
+        draw_cell(rng, draws, counts, counts, make_settings(strength=-1.0))
+    with pytest.raises(ValueError, match="share must lie between 0 and 1"):
+        draw_cell(rng, draws, counts, counts, make_settings(share=1.1))
     with pytest.raises(
         ValueError, match=r"experimental must be counts of shape \[3, 2"
     ):

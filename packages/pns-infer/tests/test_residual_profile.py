@@ -83,14 +83,14 @@ def right():
     return data, profile_of(*data)
 
 
-def test_the_profile_finds_strength_and_temperature(right):
+def test_the_profile_finds_strength_and_that_all_counts_are_new(right):
     """Its log strength has Monte Carlo error 0.1 or so: half a step of the grid is 0.35."""
     profile = right[1]
     for value in mean_log_strengths(profile):
         np.testing.assert_allclose(value, np.log(256), atol=0.4)
     mean = profile.mean()
-    assert mean.observational_temperature[0] < 1.2
-    assert mean.experimental_temperature[0] < 1.35
+    assert mean.observational_share[0] > 0.85
+    assert mean.experimental_share[0] > 0.75
     np.testing.assert_allclose(profile.weight.sum(), 1)
     assert np.all(profile.weight > 0)
 
@@ -104,16 +104,17 @@ def test_the_profile_is_the_urns_probability_of_each_fold_given_the_others(right
     for i in range(len(cell)):
         others = np.flatnonzero((cell == cell[i]) & (np.arange(len(cell)) != i))
         strength = setting.observational_strength
-        shape = strength * rows.joint[i] + observational[others].sum(axis=0)
-        total += urn_probability(
-            shape.ravel() / setting.observational_temperature, observational[i].ravel()
-        )
+        rest = observational[others].sum(axis=0)
+        share = setting.observational_share
+        shape = (strength + (1 - share) * rest.sum()) * rows.joint[i] + share * rest
+        total += urn_probability(shape.ravel(), observational[i].ravel())
         for arm in range(2):
             law = np.array([1 - rows.mu[i, arm], rows.mu[i, arm]])
-            shape = setting.experimental_strength * law
-            shape = shape + experimental[others, arm].sum(axis=0)
+            rest = experimental[others, arm].sum(axis=0)
+            share = setting.experimental_share
+            strength = setting.experimental_strength + (1 - share) * rest.sum()
             total += urn_probability(
-                shape / setting.experimental_temperature, experimental[i, arm]
+                strength * law + share * rest, experimental[i, arm]
             )
     gap = np.log(setting.observational_strength / setting.experimental_strength)
     pooling = -((gap / 0.5) ** 2) / 2
@@ -122,8 +123,8 @@ def test_the_profile_is_the_urns_probability_of_each_fold_given_the_others(right
     )
 
 
-def test_a_model_that_saw_the_counts_gets_a_temperature_above_one(right):
-    """The model is moved toward the other folds' counts, which are then used again."""
+def test_counts_that_the_model_follows_already_do_not_move_it_again(right):
+    """It is moved toward the other folds' counts as strength 256 would; none is new."""
     (rows, observational, experimental, cell), clean = right
     moved = []
     for part, counts in zip(
@@ -137,9 +138,12 @@ def test_a_model_that_saw_the_counts_gets_a_temperature_above_one(right):
         moved.append(weighted / weighted.sum(axis=axes, keepdims=True))
     model = pb.project_to_compatible(pb.Atoms(moved[0], moved[1][..., 1]))
     double = profile_of(model, observational, experimental, cell)
-    for name in ("observational_temperature", "experimental_temperature"):
+    for name in ("observational_share", "experimental_share"):
         before, after = (getattr(p.mean(), name)[0] for p in (clean, double))
-        assert after > 1.3 and after > before + 0.2
+        assert after < 0.25 and after < before - 0.5
+    # The precision is that of strength and counts, whoever added them.
+    for value in mean_log_strengths(double):
+        np.testing.assert_allclose(value, np.log(256), atol=0.5)
 
 
 def test_a_model_that_is_right_gets_the_greatest_strengths():
@@ -285,9 +289,9 @@ def test_a_law_that_varies_is_averaged_over():
     error = chances.std() / np.sqrt(len(chances)) / chances.mean()
     # The shape of the sum of two Betas is not quite a Beta's: a thousandth.
     assert error < 0.004
-    np.testing.assert_allclose(found[0, 0], np.log(chances.mean()), atol=0.02)
+    np.testing.assert_allclose(found[0, -1], np.log(chances.mean()), atol=0.02)
     ignored = urn_probability(strength * np.array([1 - mean, mean]), own)
-    assert abs(ignored - found[0, 0]) > 0.05
+    assert abs(ignored - found[0, -1]) > 0.05
 
 
 def test_the_variance_is_in_units_of_one_outcomes():
@@ -320,8 +324,8 @@ def test_rows_that_are_not_judged_lend_their_counts_and_no_more(right):
     pooled = profile.settings.observational_strength == (
         profile.settings.experimental_strength
     )
-    pooled &= profile.settings.observational_temperature == (
-        profile.settings.experimental_temperature
+    pooled &= profile.settings.observational_share == (
+        profile.settings.experimental_share
     )
     pooled &= profile.settings.rare_factor == 1
     place = int(np.flatnonzero(pooled)[0])
@@ -334,8 +338,10 @@ def test_rows_that_are_not_judged_lend_their_counts_and_no_more(right):
             (arms, experimental),
         ):
             strength = profile.settings.observational_strength[place]
-            temperature = profile.settings.observational_temperature[place]
-            shape = (strength * law + counts[rest].sum(axis=0)) / temperature
+            share = profile.settings.observational_share[place]
+            others = counts[rest].sum(axis=0)
+            expected = others.sum(axis=-1, keepdims=True) * law
+            shape = strength * law + (1 - share) * expected + share * others
             total += sum(map(urn_probability, shape, counts[i]))
     np.testing.assert_allclose(profile.log_likelihood[place], total, rtol=1e-9)
     # Rare are cells that are small as a whole, whoever is judged.
@@ -361,7 +367,7 @@ def test_the_judged_row_has_a_probability_given_the_others(monkeypatch):
         for i, value in enumerate(profile.log_likelihood):
             name = tuple(field[i] for field in profile.settings)
             total[name] = total.get(name, 0) + ways * np.exp(value)
-    equal = [v for k, v in total.items() if k[1] == k[2] and k[3] == k[4]]
+    equal = [v for k, v in total.items() if k[1] == k[2]]
     assert len(equal) > 100
     np.testing.assert_allclose(equal, 1, rtol=1e-9)
 

@@ -10,35 +10,35 @@ _SOURCES = {"observational": ("log", BLUE), "experimental": ("trial", ORANGE)}
 
 
 def residual(marginals: dict[str, Any]) -> dict[str, Any]:
-    """Draws how likely strengths and temperatures are, and says it in words.
+    """Draws how likely strengths and shares are, and says it in words.
 
     Args:
       marginals: `FitSummary.residual`.
     """
-    strengths, temperatures = (
+    strengths, shares = (
         {source: marginals[f"{source}_{name}"] for source in _SOURCES}
-        for name in ("strength", "temperature")
+        for name in ("strength", "share")
     )
     worth = " and ".join(
         f"{_describe(strengths[source], ',.0f')} people of the {label}"
         for source, (label, _) in _SOURCES.items()
     )
-    factor = " and ".join(
-        f"{_describe(temperatures[source], '.2g')} ({label})"
+    share = " and ".join(
+        f"{_describe(shares[source], '.0%')} ({label})"
         for source, (label, _) in _SOURCES.items()
     )
     return {
         "worth": worth,
-        "factor": factor,
+        "share": share,
         "worth_figure": _draw(
             strengths,
             "people that the model's word counts as",
             f"Weight of each number of people that the model's word may count as: {worth}",
         ),
-        "factor_figure": _draw(
-            temperatures,
-            "factor of the variance",
-            f"Weight of each factor of the variance: {factor}",
+        "share_figure": _draw(
+            shares,
+            "share that the model did not know before",
+            f"Weight of each share that the model did not know before: {share}",
         ),
     }
 

@@ -37,6 +37,7 @@ from pns_infer._calibration import (
     combine_members,
     neighborhoods,
     scale_draws,
+    shift_draws,
 )
 from pns_infer._compatibility import CompatibilityTest, compatibility_test
 from pns_infer._covariance import frequency_covariance, term_covariance
@@ -82,6 +83,12 @@ from pns_infer._residual_profile import (
     ResidualSettings,
     profile_residual,
 )
+from pns_infer._ridges import (
+    RidgeCorrection,
+    RidgeFit,
+    find_index,
+    fit_ridges,
+)
 from pns_infer._score_test import ScoreTest, score_test
 from pns_infer._source_model import (
     RatioSummary,
@@ -117,6 +124,8 @@ __all__ = [
     "Recommendation",
     "ResidualProfile",
     "ResidualSettings",
+    "RidgeCorrection",
+    "RidgeFit",
     "ScoreTest",
     "Scores",
     "SolveConfig",
@@ -141,7 +150,9 @@ __all__ = [
     "debiased_average",
     "draw_residual",
     "experimental_chance",
+    "find_index",
     "fit_logistic",
+    "fit_ridges",
     "frequency_covariance",
     "frequency_interval",
     "group_averages",
@@ -164,6 +175,7 @@ __all__ = [
     "scale_draws",
     "score_intervals",
     "score_test",
+    "shift_draws",
     "solve_bootstrap",
     "sorted_groups",
     "source_probability",

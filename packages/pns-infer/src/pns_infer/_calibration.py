@@ -19,6 +19,7 @@ Array = Any  # NumPy or JAX
 
 _DRAW_SCALES = np.geomspace(1 / 8, 8, 25)
 _MAX_GROUPS, _GROUP_SIZE, _MAX_ROWS = 1000, 8, 8000
+_OUTERMOST = float(special.logit(0.999))  # logit of a position between two limits
 
 
 class DrawCalibration(NamedTuple):
@@ -95,6 +96,36 @@ def combine_members(
     weights = weights - xp.mean(coefficients, axis=1, keepdims=True)
     free = _Free(*(xp.tensordot(weights, part, 1) for part in _free_numbers(members)))
     return _link(free)
+
+
+def shift_draws(draws: pb.Atoms, old: pb.Atoms, new: pb.Atoms) -> pb.Atoms:
+    """Moves draws as far as a center moves, on the logit scale.
+
+    Args:
+      draws: compatible atoms [num_draws, ...].
+      old: the center that the draws vary about, compatible atoms [...].
+      new: where it is to be. Where mu lies at a limit of its interval, its position
+        moves to the last thousandth of it, or stays where it was if that is nearer.
+
+    Returns:
+      Compatible atoms [num_draws, ...].
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> joint = np.array([[[0.2, 0.3], [0.1, 0.4]]])
+      >>> old = pb.Atoms(joint, np.array([[0.5, 0.6]]))
+      >>> new = pb.Atoms(joint, np.array([[0.4, 0.7]]))
+      >>> draws = pb.Atoms(joint[None], old.mu[None])
+      >>> shift_draws(draws, old, new).mu.round(6).tolist()
+      [[[0.4, 0.7]]]
+    """
+    before, after = _free_numbers(old), _free_numbers(new)
+    xp = after.delta.__array_namespace__()
+    outermost = xp.maximum(xp.abs(before.delta), _OUTERMOST)
+    after = after._replace(delta=xp.clip(after.delta, -outermost, outermost))
+    moved = zip(_free_numbers(draws), before, after, strict=True)
+    return _link(_Free(*(values + (b - a)[None] for values, a, b in moved)))
 
 
 class _Free(NamedTuple):

@@ -55,15 +55,11 @@ def draw_residual(
     laws = joint.reshape(num_draws, n, 1, 4), np.stack([1 - mu, mu], axis=-1)
     factors = _rare_factors(settings, is_rare, n)  # [draws or 1, n]
     strengths = (settings.observational_strength, settings.experimental_strength)
-    temperatures = (
-        settings.observational_temperature,
-        settings.experimental_temperature,
-    )
+    shares = (settings.observational_share, settings.experimental_share)
     shapes = [
-        ((strength[:, None] * factors)[..., None, None] * law + count)
-        / temperature[:, None, None, None]
-        for law, count, strength, temperature in zip(
-            laws, counts, strengths, temperatures, strict=True
+        _shapes(law, count, strength[:, None] * factors, share[:, None])
+        for law, count, strength, share in zip(
+            laws, counts, strengths, shares, strict=True
         )
     ]
     drawn = [np.empty(shape.shape) for shape in shapes]
@@ -100,12 +96,34 @@ def residual_mean(
     observational = checked_counts("observational", observational, shape)
     experimental = checked_counts("experimental", experimental, shape)
     outcome = np.stack([1 - mu, mu], axis=-1)
-    factor = _rare_factors(settings, is_rare, len(mu)).reshape(-1, 1, 1)
-    joint = factor * settings.observational_strength * joint + observational
-    arms = factor * settings.experimental_strength * outcome + experimental
+    factor = _rare_factors(settings, is_rare, len(mu))[0]
+    joint = _shapes(
+        joint.reshape(-1, 1, 4),
+        observational.reshape(-1, 1, 4),
+        factor * settings.observational_strength,
+        settings.observational_share,
+    ).reshape(shape)
+    arms = _shapes(
+        outcome,
+        experimental,
+        factor * settings.experimental_strength,
+        settings.experimental_share,
+    )
     joint = joint / joint.sum(axis=(-2, -1), keepdims=True)
     mu = arms[..., 1] / arms.sum(axis=-1)
     return pb.project_to_compatible(pb.Atoms(joint.astype(dtype), mu.astype(dtype)))
+
+
+def _shapes(
+    law: Float[np.ndarray, "*settings n trials outcomes"],
+    counts: Float[np.ndarray, "n trials outcomes"],
+    strength: Float[np.ndarray, "*settings n"],
+    share: Float[np.ndarray, "*settings n"],
+) -> Float[np.ndarray, "*settings n trials outcomes"]:
+    """Adds a model's word and counts; see `_residual_profile`."""
+    expected = counts.sum(axis=-1, keepdims=True) * law
+    strength, share = strength[..., None, None], share[..., None, None]
+    return strength * law + expected + share * (counts - expected)
 
 
 def _checked_atoms(
@@ -127,7 +145,10 @@ def _check_settings(settings: ResidualSettings, sizes: tuple[int, ...]) -> None:
                 f"{name} must hold {' or '.join(map(str, sizes))} numbers, got shape "
                 f"{list(values.shape)}."
             )
-        if not (values.min() > 0 and values.max() < np.inf):
+        if name.endswith("share"):
+            if not (values.min() >= 0 and values.max() <= 1):
+                raise ValueError(f"{name} must lie between 0 and 1.")
+        elif not (values.min() > 0 and values.max() < np.inf):
             raise ValueError(f"{name} must be positive and finite.")
 
 

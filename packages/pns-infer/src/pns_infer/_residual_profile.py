@@ -3,11 +3,13 @@
 A model of atoms is smooth, and wrong where the truth is not. Units that share all their
 covariates, a *cell*, show it: their frequencies. Both are combined by
 
-    p | data ~ Dirichlet((strength p_model + counts) / temperature),
+    p | data ~ Dirichlet(strength p_model + (1 - share) n p_model + share counts),
 
-for the four observational outcomes, and likewise for the two outcomes of each arm. The
-strength says how many units the model's word is worth. The temperature is above 1 because
-the model was trained on the same counts, which are thus used twice.
+n the units of the cell, for the four observational outcomes, and likewise for the two
+outcomes of each arm. The strength says how many units the model's word is worth. The share
+says how much of the counts the model does not know yet: it was trained on them as well, and
+where it already follows them they must not move it again. They make it more certain all the
+same, so the precision is that of strength + n units.
 
 Both are judged by cross-fitting. For the units of a fold, the model is that of members who
 did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
@@ -39,11 +41,10 @@ _STRENGTHS = 32 * 2.0 ** np.arange(12)
 _RARE_FACTORS = 0.5 ** np.arange(4)
 _RARE_STRENGTHS = np.union1d(_STRENGTHS, _STRENGTHS[0] * _RARE_FACTORS)
 _RARE_SHARE = 0.2  # of all units
-_TEMPERATURES = np.array([1, 1.3, 1.7, 2.2, 2.9])
+_SHARES = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 _DRAW_SCALES = np.array([0.0, 0.5, 1.0, 1.5])
 _MAX_ROWS = 16_000
-# Standard deviations, between the sources, of log strength and log temperature.
-_STRENGTH_POOLING, _TEMPERATURE_POOLING = 0.5, 0.25
+_POOLING = 0.5  # standard deviation of log strength between the sources
 _NEGLIGIBLE = 1e-3  # relative likelihood
 _ALLOWED = 1.92  # log-likelihood ratio of a 95% interval
 
@@ -55,16 +56,16 @@ class ResidualSettings(NamedTuple):
       draw_scale: factor of the members' deviations about their mean.
       observational_strength: units that the model's word is worth beside the log.
       experimental_strength: the same beside the trial.
-      observational_temperature: factor of the variance.
-      experimental_temperature: factor of the variance.
+      observational_share: how much of the log's counts the model does not know yet.
+      experimental_share: the same of the trial's.
       rare_factor: of both strengths, in rare cells.
     """
 
     draw_scale: Float[np.ndarray, " n"]
     observational_strength: Float[np.ndarray, " n"]
     experimental_strength: Float[np.ndarray, " n"]
-    observational_temperature: Float[np.ndarray, " n"]
-    experimental_temperature: Float[np.ndarray, " n"]
+    observational_share: Float[np.ndarray, " n"]
+    experimental_share: Float[np.ndarray, " n"]
     rare_factor: Float[np.ndarray, " n"]
 
 
@@ -302,7 +303,7 @@ def _grids(
     rest: Float[np.ndarray, "n 4"],
     is_rare: Bool[np.ndarray, " n"],
     scale: float,
-) -> Float[np.ndarray, "factors strengths temperatures"]:
+) -> Float[np.ndarray, "factors strengths shares"]:
     """Computes the log-likelihood of one source for every factor of rare cells."""
     common, rare = (
         _likelihoods(
@@ -324,19 +325,21 @@ def _likelihoods(
     own: Float[np.ndarray, "n 4"],
     rest: Float[np.ndarray, "n 4"],
     strengths: Float[np.ndarray, " strengths"],
-) -> Float[np.ndarray, "strengths temperatures"]:
+) -> Float[np.ndarray, "strengths shares"]:
     """Sums over rows the logs of Dirichlet-multinomials.
 
     A Dirichlet about a law that itself varies is taken as the Dirichlet about its mean
     with the same variance in all.
     """
     own, rest = (part.reshape(law.mean.shape) for part in (own, rest))
-    result = np.zeros((len(strengths), len(_TEMPERATURES)))
+    result = np.zeros((len(strengths), len(_SHARES)))
+    expected = rest.sum(axis=-1, keepdims=True) * law.mean
     for i, strength in enumerate(strengths):
         variance = np.minimum(1 / (1 + strength) + law.variance, 1 - 1e-6)
-        shape = (1 / variance - 1)[..., None] * law.mean + rest
-        for j, temperature in enumerate(_TEMPERATURES):
-            result[i, j] = _dirichlet_multinomial(shape / temperature, own).sum()
+        prior = (1 / variance - 1)[..., None] * law.mean
+        for j, share in enumerate(_SHARES):
+            shape = prior + expected + share * (rest - expected)
+            result[i, j] = _dirichlet_multinomial(shape, own).sum()
     return result
 
 
@@ -351,23 +354,24 @@ def _dirichlet_multinomial(
 
 
 def _join_sources(
-    observational: Float[np.ndarray, "scales factors strengths temperatures"],
-    experimental: Float[np.ndarray, "scales factors strengths temperatures"],
+    observational: Float[np.ndarray, "scales factors strengths shares"],
+    experimental: Float[np.ndarray, "scales factors strengths shares"],
     scales: Float[np.ndarray, " scales"],
     rare_size: float,
 ) -> ResidualProfile:
-    """Adds both sources; their settings are pooled in part, on the log scale.
+    """Adds both sources; their strengths are pooled in part, on the log scale.
 
     The variance of the residual, 1 / strength, has a uniform prior: a uniform one of its
     logarithm would have nearly all its mass at no residual wherever the likelihood is
     flat.
     """
     prior = -np.log(_STRENGTHS[:, None] * _STRENGTHS[None, :]) / 2
+    gap = np.log(_STRENGTHS[:, None] / _STRENGTHS[None, :])
+    pooling = -((gap / _POOLING) ** 2) / 2
     joint = (
         observational[:, :, :, None, :, None]
         + experimental[:, :, None, :, None, :]
-        + _pooling(_STRENGTHS, _STRENGTH_POOLING)[:, :, None, None]
-        + _pooling(_TEMPERATURES, _TEMPERATURE_POOLING)
+        + pooling[:, :, None, None]
     )
     posterior = joint + prior[:, :, None, None]
     weight = np.exp(posterior - posterior.max())
@@ -378,19 +382,11 @@ def _join_sources(
             draw_scale=scales[a],
             observational_strength=_STRENGTHS[i],
             experimental_strength=_STRENGTHS[e],
-            observational_temperature=_TEMPERATURES[s],
-            experimental_temperature=_TEMPERATURES[t],
+            observational_share=_SHARES[s],
+            experimental_share=_SHARES[t],
             rare_factor=_RARE_FACTORS[j],
         ),
         weight=chosen / chosen.sum(),
         log_likelihood=joint[a, j, i, e, s, t],
         rare_size=rare_size,
     )
-
-
-def _pooling(
-    values: Float[np.ndarray, " n"], deviation: float
-) -> Float[np.ndarray, "n n"]:
-    """Computes the log-density of a normal gap between two sources on the log scale."""
-    gap = np.log(values[:, None] / values[None, :])
-    return -((gap / deviation) ** 2) / 2

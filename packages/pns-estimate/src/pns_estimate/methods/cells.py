@@ -68,14 +68,15 @@ def describe_residual(profile: pi.ResidualProfile, whose: str) -> dict[str, str]
       profile: of the settings.
       whose: the owner of what was judged, such as "the networks'".
     """
-    scale, log, trial, log_temperature, trial_temperature, rare = (
+    scale, log, trial, log_share, trial_share, rare = (
         float(field[0]) for field in profile.mean()
     )
     return {
         f"{whose} word counts as": f"{log:.0f} people of the log and {trial:.0f} of "
         "the trial beside the people with the same covariates; where people are rare, "
         f"as {100 * rare:.0f}% of that",
-        "variance of what they say together, times": f"{log_temperature:.2f} (log), "
-        f"{trial_temperature:.2f} (trial)",
+        "of what the people with the same covariates show, not known to it before": (
+            f"{100 * log_share:.0f}% (log), {100 * trial_share:.0f}% (trial)"
+        ),
         f"scale of {whose} differences": f"{scale:.2f}",
     }

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from pns_estimate._errors import UserError
@@ -23,6 +24,7 @@ from pns_estimate.methods.network import NetworkSampler, load_network
 from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
 from pns_estimate.methods.registry import register_method
 from pns_estimate.methods.residual import ResidualSampler
+from pns_estimate.methods.ridge import RidgeSampler
 from pns_estimate.methods.scaled import ScaledSampler
 
 _JACKKNIFE_ROWS = 2000
@@ -81,57 +83,110 @@ class CrossFitMethod:
         result = pm.cross_fit(
             keys.train, folded, recipe.portfolio, recipe.members_per_fold, progress
         )
-        members = jax.tree.map(
-            np.asarray, pm.atoms_from_raw(jnp.asarray(result.held_out), "anchored")
+        uses_cells = recipe.least_cell_size is not None and are_cells_shared(
+            folded.cell_totals()
         )
-        mean = result.held_out.mean(axis=0)
-        sampler = _make_sampler(rng, result, members, recipe.least_cell_size)
+        corrected = _correct(rng, result, uses_cells)
+        sampler = _make_sampler(rng, result, corrected, uses_cells, recipe)
         return MethodFit(
             sampler=sampler,
             held_out=folded.counts,
             standardizer=result.model.standardizer,
             history=result.history,
-            held_out_atoms=jax.tree.map(
-                np.asarray, pm.atoms_from_raw(jnp.asarray(mean), "anchored")
-            ),
+            held_out_atoms=corrected.held_out,
             held_out_row=held_out_row,
             fold=fold,
             is_calibrated=True,
-            notes=_describe(recipe, result, sampler),
+            notes=_describe(recipe, result, corrected.sampler, sampler),
             profile=getattr(sampler, "profile", None),
         )
 
     def load(self, folder: Path) -> Sampler:
         """Reads a sampler with or without a residual."""
         if (folder / "residual.npz").exists():
-            return ResidualSampler.load(folder, load_network)
-        return ScaledSampler.load(folder, load_network)
+            return ResidualSampler.load(folder, _load_corrected)
+        return ScaledSampler.load(folder, _load_corrected)
+
+
+def _load_corrected(folder: Path) -> Sampler:
+    """Reads an ensemble with or without ridge corrections."""
+    if (folder / "ridges.npz").exists():
+        return RidgeSampler.load(folder, load_network)
+    return load_network(folder)
+
+
+class _Corrected(NamedTuple):
+    """An ensemble, perhaps with ridge corrections.
+
+    Attributes:
+      sampler: of all members.
+      members: atoms of each row by the members that did not see it.
+      held_out: atoms of each row by the mean of these.
+    """
+
+    sampler: NetworkSampler | RidgeSampler
+    members: pb.Atoms
+    held_out: pb.Atoms
+
+
+def _correct(
+    rng: np.random.Generator, result: pm.CrossFit, uses_cells: bool
+) -> _Corrected:
+    """Corrects the mean of all members, and the means of those that hold out a fold.
+
+    Only where there are cells to judge what the corrections leave, and their own noise.
+    """
+    plain = _Corrected(
+        NetworkSampler(result.model),
+        _atoms(result.held_out),
+        _atoms(result.held_out.mean(axis=0)),
+    )
+    if result.subspaces is None or not uses_cells:
+        return plain
+    counts, fold, _ = result.folded
+    means = result.fold_means
+    ridges = pi.fit_ridges(
+        rng,
+        counts.z,
+        counts.observational,
+        counts.experimental,
+        fold,
+        _atoms(np.concatenate([means, means.mean(axis=0, keepdims=True)])),
+        result.subspaces,
+    )
+    if not ridges.correction.windows.any():
+        return plain
+    return _Corrected(
+        RidgeSampler(plain.sampler, ridges.correction),
+        pi.shift_draws(plain.members, plain.held_out, ridges.held_out),
+        ridges.held_out,
+    )
+
+
+def _atoms(raw: Float[np.ndarray, "... 6"]) -> pb.Atoms:
+    return jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw), "anchored"))
 
 
 def _make_sampler(
     rng: np.random.Generator,
     result: pm.CrossFit,
-    members: pb.Atoms,
-    least_cell_size: int | None,
-) -> Sampler:
-    """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife.
-
-    With cells the networks' differences count in full. By the jackknife the mean of all
-    varies less than one of them; that much is left to errors that they share.
-    """
-    inner = NetworkSampler(result.model)
-    folded = result.folded
+    corrected: _Corrected,
+    uses_cells: bool,
+    recipe: CrossFitRecipe,
+) -> ResidualSampler | ScaledSampler:
+    """Calibrates the ensemble by a jackknife, and by cells where covariates repeat."""
     scale = _sampling_scale(rng, result)
-    if least_cell_size is None or not are_cells_shared(folded.cell_totals()):
-        return ScaledSampler(inner, scale)
+    if not uses_cells:
+        return ScaledSampler(corrected.sampler, scale)
+    assert recipe.least_cell_size is not None
     return make_residual_sampler(
         rng,
-        inner,
-        members,
-        folded,
-        least_cell_size,
+        corrected.sampler,
+        corrected.members,
+        result.folded,
+        recipe.least_cell_size,
         len(result.member_fold),
-        draw_scale=max(scale, 1.0),
+        draw_scale=scale,
     )
 
 
@@ -142,7 +197,10 @@ def _sampling_scale(rng: np.random.Generator, result: pm.CrossFit) -> float:
 
 
 def _describe(
-    recipe: CrossFitRecipe, result: pm.CrossFit, sampler: Sampler
+    recipe: CrossFitRecipe,
+    result: pm.CrossFit,
+    corrected: NetworkSampler | RidgeSampler,
+    sampler: ResidualSampler | ScaledSampler,
 ) -> dict[str, str]:
     """Says what was chosen, for people who read a report."""
     chosen = recipe.portfolio[int(np.argmin(result.losses))]
@@ -157,11 +215,28 @@ def _describe(
         f"best of {len(recipe.portfolio)} kinds by the loss on data not seen",
         "loss on data not seen": f"{min(result.losses):.4f} nats (one network a part)",
     }
+    if isinstance(corrected, RidgeSampler):
+        notes |= _describe_ridges(corrected.correction)
     if isinstance(sampler, ResidualSampler):
         return notes | describe_residual(sampler.profile, "the networks'")
-    assert isinstance(sampler, ScaledSampler)
     scale = f"{sampler.draw_scale:.2f}, from a jackknife over the parts of the data"
     return notes | {"scale of the networks' differences": scale}
+
+
+def _describe_ridges(correction: pi.RidgeCorrection) -> dict[str, str]:
+    """Says along which indices what the networks say was corrected, and how finely."""
+    indices = ("index of the outcome", "index of the treatment")
+    notes = {}
+    for source, windows in zip(("log", "trial"), correction.windows, strict=True):
+        used = [
+            f"along the {index} in windows of {window:g} standard deviations"
+            for index, window in zip(indices, windows, strict=True)
+            if window
+        ]
+        notes[f"correction of what networks say of the {source}"] = (
+            " and ".join(used) or "none"
+        )
+    return notes
 
 
 CROSSFIT = register_method(
