@@ -4,9 +4,9 @@ Rows with `paper_` hold the paper's tables to the letter and are never retuned;
 `stopped_epinet_low_dim` is one of them with early stopping. `trial_alone` and `frequencies`
 count people who share all covariates, and every method has to beat them. The plug-ins take our default
 recipe. The others are the methods of pns-estimate, as people use them: default recipes,
-adaptive selection, draws calibrated on held-out units. `epinet` and `ensemble` leave out the
-counts of cells, as their results were made; `epinet_cells` and `ensemble_cells` are the
-methods as they are now.
+adaptive selection, draws calibrated on held-out units. `epinet`, `ensemble` and the bootstraps
+leave out the counts of cells, as their results were made; `epinet_cells`, `ensemble_cells` and
+`bootstrap_last_layer_cells` are the methods as they are now.
 """
 
 import dataclasses
@@ -341,8 +341,9 @@ METHODS: dict[str, Method] = {
         dataclasses.replace(_DEFAULT, network=pm.TLearnerConfig(_NETWORK.backbone))
     ),
     "anchored": PlugIn(_DEFAULT),
-    "bootstrap_full": FrontDoor("bootstrap_full"),
-    "bootstrap_last_layer": FrontDoor("bootstrap_last_layer"),
+    "bootstrap_full": FrontDoor("bootstrap_full", uses_cells=False),
+    "bootstrap_last_layer": FrontDoor("bootstrap_last_layer", uses_cells=False),
+    "bootstrap_last_layer_cells": FrontDoor("bootstrap_last_layer"),
     "crossfit": FrontDoor("crossfit"),
     "epinet": FrontDoor("epinet", uses_cells=False),
     "epinet_cells": FrontDoor("epinet"),

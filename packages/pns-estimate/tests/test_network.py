@@ -119,18 +119,19 @@ def test_rows_that_were_not_merged_are_judged_the_same(learned, counts):
     profiles = []
     for merge in (lambda part: part, pm.merge_counts):
         result = pm.FitResult(inner.model, learned.history, merge(held_out), training)
-        sampler = network._add_counts(jax.random.key(0), inner, result, 10)
+        sampler = network._judge_counts(jax.random.key(0), inner, result, 10)
         profiles.append(sampler.profile)
     for left, right in zip(profiles[0].settings, profiles[1].settings, strict=True):
         np.testing.assert_array_equal(left, right)
     np.testing.assert_allclose(profiles[0].weight, profiles[1].weight, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["epinet", "ensemble"])
+@pytest.mark.parametrize("name", ["epinet", "ensemble", "bootstrap_last_layer"])
 def test_a_saved_network_with_counts_gives_the_same_draws(
     name, tables, people, tmp_path
 ):
-    estimator = fit(*tables, method=name, recipe=small_recipe(name))
+    kind = "anchored" if name.startswith("bootstrap") else name
+    estimator = fit(*tables, method=name, recipe=small_recipe(kind))
     assert isinstance(estimator._state.sampler.inner, ResidualSampler)
     assert estimator.summary_.draw_scale is None
     estimator.save(tmp_path / "model")

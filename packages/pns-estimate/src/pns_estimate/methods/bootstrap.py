@@ -13,8 +13,10 @@ import pns_models as pm
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from pns_estimate.methods.protocol import MethodFit, row_groups, split_key
+from pns_estimate.methods.network import NetworkRecipe, add_counts
+from pns_estimate.methods.protocol import MethodFit, Sampler, row_groups, split_key
 from pns_estimate.methods.registry import register_method
+from pns_estimate.methods.residual import ResidualSampler
 
 Scope = Literal["full", "last_layer"]
 _DEFAULT = pi.SolveConfig()
@@ -125,16 +127,18 @@ class BootstrapMethod:
         self,
         key: jax.Array,
         counts: pm.Counts,
-        recipe: pm.Recipe,
+        recipe: pm.Recipe | NetworkRecipe,
         progress: bool = False,
         groups: ArrayLike | None = None,
     ) -> MethodFit:
-        """Trains the network and does the solves."""
+        """Trains the network and does the solves; with cells, adds their counts."""
+        if not isinstance(recipe, NetworkRecipe):
+            recipe = NetworkRecipe(recipe)
         keys = split_key(key)
         result = pm.fit(
             keys.train,
             counts,
-            recipe,
+            recipe.recipe,
             progress=progress,
             groups=row_groups(counts, groups),
         )
@@ -143,16 +147,19 @@ class BootstrapMethod:
             keys.solve, result.model, merged, self.scope, self.num_draws, self.config
         )
         # The network saw the training part only.
-        kept = 1 - recipe.training.held_out_fraction
-        shifts = solved.shifts / np.sqrt(kept)
-        return MethodFit(
-            BootstrapSampler(result.model, shifts, self.scope),
-            result.held_out,
-            result.model.standardizer,
-            result.history,
+        kept = 1 - recipe.recipe.training.held_out_fraction
+        inner = BootstrapSampler(
+            result.model, solved.shifts / np.sqrt(kept), self.scope
         )
+        return add_counts(keys.calibrate, inner, result, recipe.least_cell_size)
 
-    def load(self, folder: Path) -> BootstrapSampler:
+    def load(self, folder: Path) -> Sampler:
+        """Reads a bootstrap, with or without a residual."""
+        if (folder / "residual.npz").exists():
+            return ResidualSampler.load(folder, self._load_bootstrap)
+        return self._load_bootstrap(folder)
+
+    def _load_bootstrap(self, folder: Path) -> BootstrapSampler:
         """Reads network and shifts."""
         shifts = np.load(folder / "shifts.npy", allow_pickle=False)
         return BootstrapSampler(pm.load(folder / "network"), shifts, self.scope)

@@ -1,6 +1,7 @@
 """Draws from a network that has an index of its own: epinet and ensemble.
 
-Where covariates repeat, they are joined with the counts of people who share them.
+Where covariates repeat, draws of one network, these or a bootstrap's, are joined with the
+counts of people who share them.
 """
 
 import dataclasses
@@ -113,22 +114,8 @@ class NetworkMethod:
             progress=progress,
             groups=row_groups(counts, groups),
         )
-        inner, held_out = NetworkSampler(result.model), result.held_out
-        plain = MethodFit(inner, held_out, result.model.standardizer, result.history)
-        judged = _add_counts(keys.calibrate, inner, result, recipe.least_cell_size)
-        if judged is None:
-            return plain
-        sampler = dataclasses.replace(judged, profile=judged.profile.cautious())
-        return plain._replace(
-            sampler=sampler,
-            held_out_atoms=inner.atoms(np.asarray(held_out.z)),
-            is_calibrated=True,
-            notes=describe_residual(sampler.profile, "the network's")
-            | {
-                "of the weights that are likely": "the least is used: few were not seen"
-            },
-            profile=judged.profile,
-        )
+        inner = NetworkSampler(result.model)
+        return add_counts(keys.calibrate, inner, result, recipe.least_cell_size)
 
     def load(self, folder: Path) -> Sampler:
         """Reads a network, with or without a residual."""
@@ -137,9 +124,42 @@ class NetworkMethod:
         return load_network(folder)
 
 
-def _add_counts(
+def add_counts(
     key: jax.Array,
-    inner: NetworkSampler,
+    inner: Sampler,
+    result: pm.FitResult,
+    least_cell_size: int | None,
+) -> MethodFit:
+    """Adds the counts of cells to a sampler of one network, judged by held-out rows.
+
+    Args:
+      key: decides draws, and which rows are judged if there are many.
+      inner: of the network.
+      result: of its training.
+      least_cell_size: units from which on the counts of a cell are used; None for none.
+
+    Returns:
+      The fit with a residual, calibrated; or without, if there are no counts to add.
+    """
+    model, history, held_out, _ = result
+    plain = MethodFit(inner, held_out, model.standardizer, history)
+    judged = _judge_counts(key, inner, result, least_cell_size)
+    if judged is None:
+        return plain
+    sampler = dataclasses.replace(judged, profile=judged.profile.cautious())
+    return plain._replace(
+        sampler=sampler,
+        held_out_atoms=inner.atoms(np.asarray(held_out.z)),
+        is_calibrated=True,
+        notes=describe_residual(sampler.profile, "the network's")
+        | {"of the weights that are likely": "the least is used: few were not seen"},
+        profile=judged.profile,
+    )
+
+
+def _judge_counts(
+    key: jax.Array,
+    inner: Sampler,
     result: pm.FitResult,
     least_cell_size: int | None,
 ) -> ResidualSampler | None:
@@ -159,10 +179,11 @@ def _add_counts(
         return None
     judged = folded.fold == 1
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    drawn = inner.draws(key, np.asarray(folded.counts.z)[judged], _NUM_JUDGED_DRAWS)
     return make_residual_sampler(
         rng,
         inner,
-        inner.draws(key, np.asarray(folded.counts.z)[judged], _NUM_JUDGED_DRAWS),
+        pb.Atoms(*(part[:_NUM_JUDGED_DRAWS] for part in drawn)),
         folded,
         least_cell_size,
         num_members=np.inf,

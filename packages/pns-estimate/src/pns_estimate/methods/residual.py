@@ -74,14 +74,15 @@ class ResidualSampler:
     ) -> pb.Atoms:
         """Draws the sampler's atoms, then the law of each cell about them."""
         seed = int(np.asarray(jax.random.key_data(key)).astype(np.uint64).sum())
-        settings = self.profile.sample(np.random.default_rng(seed), num_draws)
         _, first, place = np.unique(
             np.array(_names(z)), return_index=True, return_inverse=True
         )
         cells = z[first]
-        drawn = pi.scale_draws(
-            self.inner.draws(key, cells, num_draws), settings.draw_scale
-        )
+        drawn = self.inner.draws(key, cells, num_draws)
+        # A bootstrap has as many draws as it solved for.
+        rng = np.random.default_rng(seed)
+        settings = self.profile.sample(rng, len(drawn.mu))
+        drawn = pi.scale_draws(drawn, settings.draw_scale)
         counts = self.cells.find(cells)
         # A cell's randomness is its own, whoever else is asked about.
         rngs = [
