@@ -3,12 +3,14 @@
 import dataclasses
 from pathlib import Path
 
+import jax
 import numpy as np
 import pns_bounds as pb
 import pns_dgp
 import pytest
 from absl import app
 from pns_experiments import study
+from pns_experiments.methods import Answer
 from pns_experiments.options import Options
 
 
@@ -36,6 +38,34 @@ def test_final_members_are_twenty_that_nobody_has_seen():
     seeds = {int(name.split(":")[1]) for name in names}
     assert len(seeds) == len(names) == 20
     assert not seeds & {*range(901, 916), *pns_dgp.LI_PANEL_SEEDS}
+
+
+def test_stability_changes_the_methods_seed_and_nothing_else(monkeypatch):
+    """A method that answers with its key and the data that it saw."""
+    small = dataclasses.replace(
+        study.PRESETS["stability"], sizes=((300, 200),), num_test=20, size="smoke"
+    )
+    seen = []
+
+    class Recorder:
+        def answer(self, key, tables, z, alpha, size):
+            seen.append((np.asarray(jax.random.key_data(key)), tables.experimental.y))
+            wide = pb.Interval(np.zeros(len(z)), np.ones(len(z)))
+            atoms = pb.Atoms(np.full((len(z), 2, 2), 0.25), np.full((len(z), 2), 0.5))
+            return Answer(wide, atoms)
+
+    monkeypatch.setitem(study.METHODS, "crossfit", Recorder())
+    tasks = study.list_tasks(small, Options(Path("unused")))
+    assert [task["replicate"] for task in tasks] == [0, 1, 2]
+    for task in tasks:
+        study.score_method(small, task, seed=0)
+    keys, outcomes = zip(*seen, strict=True)
+    assert len({tuple(key) for key in keys}) == 3
+    for other in outcomes[1:]:
+        np.testing.assert_array_equal(outcomes[0], other)
+    other_tables = dataclasses.replace(small, same_tables=False)
+    study.score_method(other_tables, tasks[1], seed=0)
+    assert np.any(np.asarray(seen[-1][1]) != np.asarray(outcomes[0]))
 
 
 def test_points_with_few_twins_are_scored_apart():

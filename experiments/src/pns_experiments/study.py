@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
+import jax
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
@@ -36,6 +37,7 @@ class Study:
       replicates: how many.
       name: which report the results get.
       size: 'full', or 'smoke' for networks that train in seconds.
+      same_tables: replicates differ in the method's own seed alone.
     """
 
     models: tuple[str, ...]
@@ -45,6 +47,7 @@ class Study:
     replicates: int
     name: Literal["benchmark", "sensitivity", "robustness"] = "benchmark"
     size: Size = "full"
+    same_tables: bool = False
 
     def __post_init__(self) -> None:
         """Raises if there is no such method or model."""
@@ -137,6 +140,7 @@ PRESETS: dict[str, Study] = {
         "robustness",
     ),
     "scale": Study(_LI_1, _SCALE, 3000, (*_COUNTING, "crossfit"), 1),
+    "stability": Study(_LI_1, _PAPER_SIZES, 3000, ("crossfit",), 3, same_tables=True),
     "smoke": Study(
         _LI_1,
         ((2000, 1000),),
@@ -163,6 +167,7 @@ def run_study(study: Study, options: Options) -> str:
             name: resize(METHODS[name].recipe, study.size).to_json()
             for name in study.methods
         },
+        **({"same_tables": True} if study.same_tables else {}),
     }
     tasks = list_tasks(study, options)
     run_tasks(options.out, config, tasks, work, options.shard, options.workers)
@@ -193,12 +198,13 @@ def score_method(study: Study, task: Task, seed: int) -> dict[str, Any]:
         task["observational"],
         task["experimental"],
         study.num_test,
-        task["replicate"],
+        0 if study.same_tables else task["replicate"],
         seed,
     )
-    answer = METHODS[task["method"]].answer(
-        data.method_key, data.tables, data.z, ALPHA, study.size
-    )
+    key = data.method_key
+    if study.same_tables:
+        key = jax.random.fold_in(key, task["replicate"])
+    answer = METHODS[task["method"]].answer(key, data.tables, data.z, ALPHA, study.size)
     scores = pi.score_intervals(
         answer.interval, data.truth.pns, data.truth.interval, ALPHA, answer.atoms
     )
