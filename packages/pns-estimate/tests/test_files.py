@@ -2,6 +2,7 @@
 
 import gzip
 
+import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pyarrow as pa
@@ -53,6 +54,21 @@ def test_tables_that_speak_arrow_are_read():
     pd.testing.assert_frame_equal(read_table(Foreign(), "trial"), TABLE)
     with pytest.raises(pe.UserError, match="must be a DataFrame or a path, got list"):
         read_table([1], "trial")
+
+
+def test_numpy_arrays_with_names_are_read():
+    columns = {"age": np.array([31, 52]), "sex": np.array(["f", "m"])}
+    expected = pd.DataFrame(columns)
+    pd.testing.assert_frame_equal(read_table(columns, "trial"), expected)
+    fields = np.array(
+        list(zip(*columns.values(), strict=True)), [("age", int), ("sex", "U1")]
+    )
+    pd.testing.assert_frame_equal(read_table(fields, "trial"), expected)
+    with pytest.raises(pe.UserError, match=r"array without column names.*dictionary"):
+        read_table(np.ones((3, 2)), "trial")
+    for wrong in ({"age": [1, 2], "sex": [1]}, {"age": [[1, 2]]}):
+        with pytest.raises(pe.UserError, match="lists of the same length, got shapes"):
+            read_table(wrong, "trial")
 
 
 def test_parquet_with_a_capital_ending_is_read(tmp_path):

@@ -4,11 +4,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -25,7 +26,8 @@ def read_table(
 
     Args:
       source: a DataFrame, a table of another library that speaks Arrow (polars,
-        pyarrow), or where a file is.
+        pyarrow), NumPy arrays by column name (a dictionary, or one structured array), or
+        where a file is.
       name: what to call it in messages.
       tell: is called with a note if a text file is unusual.
     """
@@ -33,6 +35,8 @@ def read_table(
         table = source
     elif hasattr(source, "__arrow_c_stream__"):
         table = pa.table(source).to_pandas()
+    elif isinstance(source, (Mapping, np.ndarray)):
+        table = _from_arrays(source, name)
     elif not isinstance(source, (str, os.PathLike)):
         raise UserError(
             f"the {name} table must be a DataFrame or a path, got "
@@ -91,6 +95,25 @@ def _check_header(path: Path, name: str, options: dict[str, Any]) -> None:
             f"the {name} table has the column names {repeated} more than once; rename "
             "them."
         )
+
+
+def _from_arrays(source: Mapping[str, Any] | np.ndarray, name: str) -> pd.DataFrame:
+    """Makes a table of a dictionary of columns, or of an array whose fields have names."""
+    if isinstance(source, np.ndarray):
+        if source.dtype.names is None:
+            raise UserError(
+                f"the {name} table is an array without column names; give a dictionary "
+                "of columns, such as {'x': array[:, 0]}, or a DataFrame."
+            )
+        source = {field: source[field] for field in source.dtype.names}
+    columns = {column: np.asarray(values) for column, values in source.items()}
+    shapes = {column: values.shape for column, values in columns.items()}
+    if any(len(shape) != 1 for shape in shapes.values()) or len({*shapes.values()}) > 1:
+        raise UserError(
+            f"the columns of the {name} table must be lists of the same length, got "
+            f"shapes { ({c: list(s) for c, s in shapes.items()}) }."
+        )
+    return pd.DataFrame(columns)
 
 
 def _first_line(error: Exception) -> str:
