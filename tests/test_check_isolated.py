@@ -1,5 +1,7 @@
 """tools/check_isolated passes a sound package and catches an undeclared dependency."""
 
+import importlib.machinery
+import importlib.util
 import os
 import subprocess
 import sys
@@ -98,3 +100,24 @@ def test_an_unknown_package_is_an_error_that_lists_the_known(tmp_path):
     done = check_isolated(tmp_path, "pns-nowhere")
     assert done.returncode == 2
     assert "no such package: ['pns-nowhere']; there are ['pns-base']" in done.stderr
+
+
+def test_the_lowest_versions_are_those_that_packages_declare():
+    tool = ROOT / "tools" / "check_isolated"
+    loader = importlib.machinery.SourceFileLoader("check_isolated", str(tool))
+    spec = importlib.util.spec_from_loader("check_isolated", loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    projects = {
+        "pns-a": {"dependencies": ["numpy>=2.0", "pns-b>=0.1", "scipy"]},
+        "pns-b": {
+            "dependencies": ["numpy>=1.26"],
+            "optional-dependencies": {"test": ["Scikit_Learn>=1.10", "pytest"]},
+        },
+        "pns-c": {"dependencies": ["scikit-learn>=1.9"]},
+    }
+    wanted = "numpy==2.0\nscikit-learn==1.10\n"
+    assert module.lowest_versions(projects) == wanted
+    declared = module.lowest_versions(module.read_projects(ROOT / "packages"))
+    # pandas 2.2.0 and 2.2.1 cannot be installed beside NumPy 2.
+    assert "pandas==2.2.2\n" in declared and "jax==" in declared

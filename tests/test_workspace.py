@@ -4,12 +4,14 @@ import ast
 import functools
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -209,3 +211,31 @@ def test_each_disagreement_is_noticed(small_workspace, path, old, new, complaint
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
     assert any(found.startswith(complaint) for found in complaints(small_workspace))
+
+
+def test_hosted_checks_call_the_tools_of_this_workspace():
+    """Every command of the workflow and every hook exists, and options are known ones."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    commands = [
+        step["run"]
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "run" in step
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        assert (ROOT / command.split()[1]).is_file()
+    versions = workflow["jobs"]["isolated"]["strategy"]["matrix"]["versions"]
+    helped = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "check_isolated"), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "{" + ",".join(versions) + "}" in helped.replace("\n", "")
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook["entry"] for repo in config["repos"] for hook in repo["hooks"]]
+    assert hooks == [".venv/bin/ruff format", ".venv/bin/ruff check"]
+    for form in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"):
+        fields = yaml.safe_load(form.read_text())
+        assert fields["name"] and fields["description"] and fields["body"]
