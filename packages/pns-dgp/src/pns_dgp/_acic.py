@@ -239,6 +239,21 @@ def acic_model(
 
     Returns:
       The model; its coefficients are in `parameters()`.
+
+    Example:
+      >>> import numpy as np
+      >>> from pns_dgp import RowCovariates
+      >>> rows = np.random.default_rng(0).normal(size=(500, 3))
+      >>> model = acic_model(seed=0, num_active=2, covariates=RowCovariates(rows))
+      >>> far = 1000 * model.propensity_slope
+      >>> model.propensity(np.stack([-far, far])).round(3).tolist()
+      [0.07, 0.93]
+      >>> truth = model.oracle(np.eye(3))
+      >>> treated = truth.atoms.joint[:, 1].sum(axis=-1)  # sums the hidden out
+      >>> (treated / model.propensity(np.eye(3))).round(6).tolist()
+      [1.0, 1.0, 1.0]
+      >>> truth.pns.round(3).tolist()
+      [0.182, 0.037, 0.174]
     """
     covariates = AcicCovariates() if covariates is None else covariates
     d, k = len(covariates.names), num_hidden

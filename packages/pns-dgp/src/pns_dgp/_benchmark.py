@@ -58,6 +58,20 @@ def export_benchmark(
 
     Returns:
       What was written.
+
+    Example:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from pns_dgp import RowCovariates, acic_model
+      >>> rows = np.random.default_rng(0).normal(size=(500, 3))
+      >>> model = acic_model(num_active=2, covariates=RowCovariates(rows))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     made = export_benchmark(model, f"{folder}/made", 0, 100, 20_000, 20_000)
+      >>> _, x, y = made.experimental
+      >>> round(float(y[x == 1].mean()), 2), round(float(y[x == 0].mean()), 2)
+      (0.51, 0.54)
+      >>> made.truth.atoms.mu.mean(axis=0)[::-1].round(2).tolist()
+      [0.51, 0.54]
     """
     folder, seed, names = Path(folder), int(seed), _covariate_names(model)
     counts = (num_observational, num_experimental, num_test)
@@ -135,6 +149,20 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
 
     Raises:
       ValueError: if the folder is not a benchmark or is incomplete.
+
+    Example:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from pns_dgp import RowCovariates, acic_model
+      >>> rows = np.random.default_rng(0).normal(size=(500, 3))
+      >>> model = acic_model(num_active=2, covariates=RowCovariates(rows))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     made = export_benchmark(model, f"{folder}/made", 0, 300, 200, 100)
+      ...     found = read_benchmark(f"{folder}/made")
+      >>> bool(np.all(found.experimental.z == made.experimental.z)), found.card["rows"]
+      (True, {'observational': 300, 'experimental': 200, 'test': 100})
+      >>> float(np.abs(found.truth.pns - model.oracle(found.z_test).pns).max())
+      0.0
     """
     folder = Path(folder)
     try:

@@ -215,6 +215,19 @@ def load_acic_csv(
 
     Raises:
       ValueError: naming file, column and row, if a file cannot be read as such.
+
+    Example:
+      >>> import pathlib
+      >>> import tempfile
+      >>> names = ["Y", "A", *(f"V{i}" for i in range(200, 0, -1))]  # in any order
+      >>> values = [1, 0, *range(200, 0, -1)]
+      >>> text = "".join(",".join(map(str, row)) + chr(10) for row in (names, values))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = pathlib.Path(folder, "unit.csv")
+      ...     _ = path.write_text(text)
+      ...     frame = load_acic_csv([path, path])
+      >>> frame[["V1", "V200"]].to_numpy().tolist()
+      [[1.0, 200.0], [1.0, 200.0]]
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]

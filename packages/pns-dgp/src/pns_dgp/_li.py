@@ -254,6 +254,15 @@ def li_model_1(num_hidden: int = 5) -> LiModel:
 
     Args:
       num_hidden: how many of the 20 covariates, from the end, the learner does not see.
+
+    Example:
+      >>> model = li_model_1()
+      >>> z, weights = model.support()
+      >>> truth = model.oracle(z)
+      >>> round(float(weights @ truth.pns), 4)  # of the population
+      0.2585
+      >>> [round(float(weights @ end), 4) for end in truth.interval]
+      [0.2067, 0.395]
     """
     return LiModel(
         covariate_probs=_MODEL_1_PROBS,
@@ -279,6 +288,13 @@ def random_li_model(
       seed: names the member; the same seed and sizes give the same model anywhere.
       num_covariates: all of them, hidden ones included.
       num_hidden: how many of them, from the end, the learner does not see.
+
+    Example:
+      >>> model = random_li_model(seed=100)
+      >>> model.num_covariates, model.effect, model.treatment_noise
+      (15, 0.213, 0.1817)
+      >>> random_li_model(seed=100) == model, random_li_model(seed=101) == model
+      (True, False)
     """
     rng = np.random.default_rng([seed, num_covariates])  # PCG64, stable by promise
     probs = np.clip(np.round(rng.random(num_covariates + 2), 4), 1e-4, 1 - 1e-4)
@@ -300,6 +316,24 @@ def is_near_degenerate(model: LiModel, margin: float = 0.1) -> bool:
     The rule: any of P(X=1), P(Y=1 | do(X=0)) and P(Y=1 | do(X=1)), over the whole
     population, lies within `margin` of 0 or 1. Computed from one million units drawn
     with a fixed key, so a verdict is right to about 0.0005.
+
+    Example:
+      >>> import dataclasses
+      >>> model = LiModel(
+      ...     covariate_probs=(0.5,),
+      ...     treatment_noise=0.05,
+      ...     outcome_noise=0.5,
+      ...     alpha=(0.0,),
+      ...     beta=(0.5,),
+      ...     effect=0.5,
+      ...     num_hidden=0,
+      ... )
+      >>> is_near_degenerate(model)  # P(X=1) is 0.05
+      True
+      >>> is_near_degenerate(dataclasses.replace(model, treatment_noise=0.15))
+      False
+      >>> is_near_degenerate(model, margin=0.04)
+      False
     """
     units = model.sample_population(jax.random.key(0), 1_000_000)
     means = [float(jnp.mean(v)) for v in (units.x, units.y0, units.y1)]

@@ -177,6 +177,17 @@ def truth_from_cells(cells: Float[np.ndarray, "n 2 2 2"]) -> Truth:
 
     Returns:
       Truth whose numbers satisfy every identity of probability exactly.
+
+    Example:
+      >>> import numpy as np
+      >>> cells = np.array([[[[0.1, 0.2], [0.1, 0.1]], [[0.05, 0.3], [0.05, 0.1]]]])
+      >>> truth = truth_from_cells(cells)  # the law of (X, Y_0, Y_1)
+      >>> float(truth.pns[0].round(6)), float(truth.harm[0].round(6))
+      (0.5, 0.15)
+      >>> truth.atoms.mu.round(6).tolist()  # P(Y_0=1) and P(Y_1=1)
+      [[0.35, 0.7]]
+      >>> [round(float(end[0]), 6) for end in truth.interval]
+      [0.35, 0.65]
     """
     if np.shape(cells)[1:] != (2, 2, 2):
         raise ValueError(f"cells must be [n, 2, 2, 2], got {list(np.shape(cells))}.")

@@ -13,7 +13,20 @@ _KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel)}
 
 
 def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
-    """Writes a model's parameters as JSON; the file appears when complete."""
+    """Writes a model's parameters as JSON; the file appears when complete.
+
+    Example:
+      >>> import json
+      >>> import tempfile
+      >>> from pathlib import Path
+      >>> from pns_dgp import li_model_1
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = Path(folder, "model.json")
+      ...     save_model(li_model_1(), path)
+      ...     content = json.loads(path.read_text())
+      >>> content["model"], content["parameters"]["effect"]
+      ('LiModel', -0.7795)
+    """
     path = Path(path)
     content = {"model": type(model).__name__, "parameters": model.parameters()}
     unfinished = path.with_name(path.name + ".part")
@@ -30,6 +43,17 @@ def load_model(
       path: the JSON file.
       covariates: the rows of a model that was made with `RowCovariates`, which are not
         saved with it.
+
+    Example:
+      >>> import tempfile
+      >>> from pathlib import Path
+      >>> from pns_dgp import li_model_1, random_li_model
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = Path(folder, "model.json")
+      ...     save_model(random_li_model(seed=100), path)
+      ...     model = load_model(path)
+      >>> model == random_li_model(seed=100), model == li_model_1()
+      (True, False)
     """
     try:
         content = json.loads(Path(path).read_text())

@@ -133,6 +133,20 @@ def confounded_split(
 
     Returns:
       The tables, rows in the trial's order with its index, and the checks.
+
+    Example:
+      >>> import numpy as np
+      >>> import pandas as pd
+      >>> x, sick, y = np.random.default_rng(0).integers(0, 2, (3, 20_000))
+      >>> trial = pd.DataFrame({"x": x, "y": y & sick, "sick": sick})
+      >>> split = confounded_split(
+      ...     trial, "x", "y", "sick", lambda hidden: 0.2 + 0.6 * hidden["sick"], seed=0
+      ... )
+      >>> table = split.observational.join(split.hidden)
+      >>> table.groupby("sick")["x"].mean().round(1).tolist()  # a coin in the trial
+      [0.2, 0.8]
+      >>> round(split.strength["bias"], 1)  # 0.8 / 2 - 0.2 / 2; the effect is 0
+      0.3
     """
     columns = (hidden,) if isinstance(hidden, str) else tuple(hidden)
     roles = _Roles(treatment, outcome, columns, cluster)

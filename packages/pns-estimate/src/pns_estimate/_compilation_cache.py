@@ -21,6 +21,14 @@ def use_compilation_cache() -> Path | None:
 
     Returns:
       The folder; None if there is no cache, as where the folder cannot be written.
+
+    Example:
+      >>> import jax
+      >>> before = jax.config.jax_compilation_cache_dir
+      >>> jax.config.update("jax_compilation_cache_dir", "compiled")
+      >>> print(use_compilation_cache())  # a folder that was chosen before is kept
+      compiled
+      >>> jax.config.update("jax_compilation_cache_dir", before)
     """
     settings: Any = jax.config  # its attributes are made when JAX is imported
     if not settings.jax_enable_compilation_cache:

@@ -47,6 +47,55 @@ class PnsEstimator(Settings, Questions):
         'epinet' and 'ensemble' where people share covariates.
       recipe: the method's settings; its own defaults if None.
       progress: show a bar while fitting, if there is a terminal.
+
+    Example:
+      >>> import itertools
+      >>> import tempfile
+      >>> import pandas as pd
+      >>> import pns_models as pm
+      >>> values = list(itertools.product((0, 1), repeat=3))
+      >>> log = pd.DataFrame(values, columns=["member", "offered", "bought"])
+      >>> trial = log.copy()
+      >>> log["people"] = [200, 50, 200, 50, 200, 50, 50, 200]
+      >>> trial["people"] = [200, 50, 200, 50, 175, 75, 50, 200]
+      >>> recipe = pm.Recipe(  # a small network and all people, for the example
+      ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
+      ...     pm.TrainConfig(
+      ...         learning_rate=0.1,
+      ...         weight_decay=0.0,
+      ...         max_steps=100,
+      ...         held_out_fraction=0.0,
+      ...         patience=None,
+      ...         eval_every=100,
+      ...     ),
+      ... )
+      >>> method = "bootstrap_last_layer"  # for tables of your own keep the defaults
+      >>> estimator = PnsEstimator(method, recipe=recipe, calibrate=False)
+      >>> columns = {"treatment": "offered", "outcome": "bought", "weights": "people"}
+      >>> estimator = estimator.fit(log, trial, **columns)
+      >>> people = pd.DataFrame({"member": [0, 1]}, index=["Bo", "Ann"])
+      >>> print(estimator.atoms(people)[["mu0", "mu1"]].round(2))  # 75 / 250 is 0.3
+           mu0  mu1
+      Bo   0.2  0.2
+      Ann  0.3  0.8
+      >>> print(estimator.intervals(people)[["lower", "upper"]].round(2))
+           lower  upper
+      Bo    0.00   0.25
+      Ann   0.41   0.78
+      >>> print(estimator.band(people)[["lower"]].round(2))  # for both at once
+           lower
+      Bo    0.00
+      Ann   0.39
+      >>> estimator.threshold_set(people, 0.3).tolist()
+      [False, True]
+      >>> [round(end, 1) for end in estimator.average(people)[:2]]
+      [0.2, 0.5]
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     estimator.save(f"{folder}/model")
+      ...     loaded = PnsEstimator.load(f"{folder}/model")
+      ...     loaded.report(f"{folder}/report.html", people)
+      >>> bool((loaded.intervals(people) == estimator.intervals(people)).all(axis=None))
+      True
     """
 
     def __init__(
@@ -92,8 +141,9 @@ class PnsEstimator(Settings, Questions):
         """Learns from two tables over the same population.
 
         Args:
-          observational: people who chose for themselves: a DataFrame, or a path to CSV
-            or Parquet.
+          observational: people who chose for themselves: a DataFrame, a polars or
+            pyarrow table, a dictionary of NumPy arrays by column name, a structured
+            array, or a path to CSV or Parquet.
           experimental: people assigned at random.
           treatment: the column with the treatment, two values.
           outcome: the column with the outcome, two values.

@@ -44,6 +44,44 @@ def write_report(
       population: the people of the tables, for averages that need no draws.
       decision: whom to treat, if the page shall say.
       summary_path: where to write the page's numbers as JSON; nowhere if None.
+
+    Example:
+      >>> import itertools
+      >>> import json
+      >>> import tempfile
+      >>> from pathlib import Path
+      >>> import pandas as pd
+      >>> import pns_estimate as pe
+      >>> import pns_models as pm
+      >>> values = list(itertools.product((0, 1), repeat=3))
+      >>> log = pd.DataFrame(values, columns=["member", "offered", "bought"])
+      >>> trial = log.copy()
+      >>> log["people"] = [200, 50, 200, 50, 200, 50, 50, 200]
+      >>> trial["people"] = [200, 50, 200, 50, 175, 75, 50, 200]
+      >>> recipe = pm.Recipe(  # a small network and all people, for the example
+      ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
+      ...     pm.TrainConfig(
+      ...         learning_rate=0.1,
+      ...         weight_decay=0.0,
+      ...         max_steps=100,
+      ...         held_out_fraction=0.0,
+      ...         patience=None,
+      ...         eval_every=100,
+      ...     ),
+      ... )
+      >>> estimator = pe.PnsEstimator("plug_in", recipe=recipe, calibrate=False)
+      >>> columns = {"treatment": "offered", "outcome": "bought", "weights": "people"}
+      >>> prediction = estimator.fit(log, trial, **columns).predict(log[["member"]])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     page, other = Path(folder) / "report.html", Path(folder) / "numbers.json"
+      ...     write_report(page, prediction, estimator.summary_, summary_path=other)
+      ...     text, numbers = page.read_text("utf-8"), json.loads(other.read_text())
+      >>> "Does offered make the difference for bought?" in text
+      True
+      >>> round(numbers["effect"]["estimate"], 2)  # half of the people are members
+      0.25
+      >>> round(numbers["mean_width"]["pns"], 1)  # 0.2 for members and for others
+      0.2
     """
     question = question or Question()
     question.check()

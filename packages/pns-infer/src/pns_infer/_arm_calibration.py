@@ -40,6 +40,19 @@ def calibrate_arms(
     Returns:
       Units with shifted mu (not necessarily compatible with their joint law, which no
       average needs), and a report.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> x, y = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [650, 350, 200, 800], axis=1)
+      >>> atoms = pb.Atoms(np.full((2000, 2, 2), 0.25), np.full((2000, 2), 0.5))
+      >>> units = make_held_out_units(atoms, x >= 0, x, y, assignment=0.5)
+      >>> calibrated, report = calibrate_arms(units, fold=np.arange(2000) % 2)
+      >>> report.gap.round(3).tolist()  # the trial's means are 0.35 and 0.8
+      [-0.15, 0.3]
+      >>> calibrated.atoms.mu.mean(axis=0).round(2).tolist()
+      [0.35, 0.8]
     """
     fold = np.asarray(fold)
     names = np.unique(fold)

@@ -59,6 +59,15 @@ def check_assignment(
 
     Warns:
       AssignmentWarning: if covariates predict the arm (p < 0.001).
+
+    Example:
+      >>> import numpy as np
+      >>> x, z = np.repeat([0, 1], [40, 60]), np.tile([[0.0], [1.0]], (50, 1))
+      >>> check = check_assignment(x, z, assignment=0.5)
+      >>> round(check.p_value, 4)  # 60 of 100 lie 2 standard errors from 50
+      0.0455
+      >>> round(check.balance.p_value, 4)  # half of either arm has z = 1
+      1.0
     """
     x = np.asarray(x)
     weights = np.ones(len(x)) if weights is None else np.asarray(weights, float)

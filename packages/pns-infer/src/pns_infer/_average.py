@@ -65,6 +65,22 @@ def average_interval(
       estimand: what is bounded.
       center: as for `intervals_from_draws`.
       points_per_chunk: as for `intervals_from_draws`.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from scipy.special import ndtri
+      >>> noise = 0.01 * ndtri((np.arange(1000) + 0.5) / 1000)
+      >>> lower = np.stack([0.2 + noise, 0.4 + noise], axis=1)[..., None]
+      >>> draws = pb.BoundTerms(lower, lower + 0.3)
+      >>> found = average_interval(draws, sample_size=1000)
+      >>> [round(float(end), 3) for end in found[:2]]  # 0.3, 0.6 and 1.96 * 0.01
+      [0.28, 0.62]
+      >>> opposite = np.stack([0.2 + noise, 0.4 - noise], axis=1)[..., None]
+      >>> draws = pb.BoundTerms(opposite, opposite + 0.3)
+      >>> found = average_interval(draws, sample_size=1000)
+      >>> [round(float(end), 3) for end in found[:2]]  # errors that cancel
+      [0.3, 0.6]
     """
     check_alpha(alpha)
     check_sample_size(sample_size)

@@ -36,6 +36,14 @@ def experimental_chance(
       z: covariates on comparable scales.
       num_observational: units of each row, or their weight.
       num_experimental: units of each row.
+
+    Example:
+      >>> import numpy as np
+      >>> z = np.array([[0.0], [1.0]])
+      >>> observational, experimental = np.array([[1000.0, 3000.0], [3000.0, 1000.0]])
+      >>> rng = np.random.default_rng(0)
+      >>> experimental_chance(rng, z, observational, experimental).round(2).tolist()
+      [0.75, 0.25]
     """
     total = num_observational + num_experimental
     used = np.flatnonzero(total > 0)
@@ -70,6 +78,18 @@ def balanced_counts(
 
     Returns:
       Observational and experimental counts of each stratum.
+
+    Example:
+      >>> import numpy as np
+      >>> # Units of the first row all respond, those of the second never do.
+      >>> observational = np.array([[[0, 5], [0, 5]], [[15, 0], [15, 0]]])
+      >>> experimental = np.array([[[0, 15], [0, 15]], [[5, 0], [5, 0]]])
+      >>> stratum, chance = np.array([0, 0]), np.array([0.75, 0.25])
+      >>> tables = balanced_counts(stratum, chance, observational, experimental)
+      >>> [float(t[..., 1].sum() / t.sum()) for t in tables]  # 1/4 and 3/4 before
+      [0.5, 0.5]
+      >>> float(tables[0].sum())  # (7.5 + 7.5)^2 / (10 * 0.75^2 + 30 * 0.25^2)
+      30.0
     """
     parts = (np.asarray(observational, float), np.asarray(experimental, float))
     seconds = parts if squares is None else [np.asarray(s, float) for s in squares]

@@ -105,6 +105,17 @@ def uniform_band(
       side: 'both', 'lower' or 'upper'; one side needs statistic='one_sided'.
       center: as for `intervals_from_draws`.
       points_per_chunk: as for `intervals_from_draws`.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> noise = 0.01 * np.random.default_rng(0).normal(size=(10_000, 2, 1))
+      >>> draws = pb.BoundTerms(0.3 + noise, 0.5 + noise)  # two independent points
+      >>> band = uniform_band(draws)
+      >>> round(band.kappa_lower, 1)  # of the greater of two |N(0, 1)|: 2.24
+      2.2
+      >>> band.lower.round(2).tolist(), band.upper.round(2).tolist()
+      ([0.28, 0.28], [0.52, 0.52])
     """
     check_alpha(alpha)
     check_option("statistic", statistic, ("absolute", "one_sided"))
@@ -139,6 +150,13 @@ def threshold_set(band: Band, threshold: float) -> ThresholdSet:
     Args:
       band: from `uniform_band`. Pointwise intervals would give no such guarantee.
       threshold: the value to compare with.
+
+    Example:
+      >>> import numpy as np
+      >>> ends = np.array([0.1, 0.3, 0.6]), np.array([0.2, 0.6, 0.8])
+      >>> found = threshold_set(Band(*ends, 2.0, 2.0, is_empty=np.zeros(3, bool)), 0.4)
+      >>> [part.tolist() for part in (found.above, found.below, found.undecided)]
+      [[False, False, True], [True, False, False], [False, True, False]]
     """
     if not isinstance(band, Band):
         raise TypeError(
@@ -171,6 +189,18 @@ def heterogeneity_test(
       estimand: what is bounded.
       center: as for `intervals_from_draws`.
       points_per_chunk: as for `intervals_from_draws`.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> noise = np.random.default_rng(0).normal(size=(1000, 1, 1))
+      >>> noise = 0.01 * (noise - noise.mean()) / noise.std(ddof=1)
+      >>> lower = np.array([[0.1], [0.4]]) + noise  # two points, one term
+      >>> test = heterogeneity_test(pb.BoundTerms(lower, lower + 0.1))
+      >>> round(test.statistic, 3)  # 0.4 - 10 * 0.01 meets 0.2 + 10 * 0.01
+      10.0
+      >>> test.highest, test.lowest, round(test.p_value, 3)
+      (1, 0, 0.001)
     """
     process = _gather(draws, estimand, points_per_chunk, center)
 

@@ -131,6 +131,24 @@ def solve_bootstrap(
     Returns:
       Shifts and residuals. If a solve did not converge, its message is a
       NotConvergedWarning, too.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from pns_infer import BootstrapProblem, CellLayout
+      >>> def outputs(params, z):
+      ...     return z @ params
+      >>> def nll(logit, counts):
+      ...     logits = jnp.concatenate([logit, -logit], axis=1)
+      ...     return jnp.sum(counts * jax.nn.softplus(logits), axis=1)
+      >>> layout = CellLayout(group=(0, 0), source=(0, 0))  # two outcomes of one source
+      >>> problem = BootstrapProblem(outputs, nll=nll, layout=layout)
+      >>> z, counts = jnp.ones((1, 1)), jnp.array([[20.0, 80.0]])
+      >>> params = jnp.log(jnp.array([[4.0]]))  # the logit of 80 of 100
+      >>> result = solve_bootstrap(jax.random.key(0), problem, params, z, counts)
+      >>> error = 1 / (100 * 0.8 * 0.2) ** 0.5  # of the logit
+      >>> bool(abs(result.shifts.std() / error - 1) < 0.1), result.converged
+      (True, True)
     """
     z, counts = jnp.asarray(z, float), jnp.asarray(counts, float)
     check_cells(z, counts, problem.layout)

@@ -34,6 +34,15 @@ def linear_draws(
 
     Returns:
       What the function returns, with a leading axis [num_draws, m, ...].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> def square(params, z):
+      ...     return z * params**2
+      >>> params, shifts = jnp.array([3.0]), jnp.array([[0.1], [-0.2]])
+      >>> draws = linear_draws(square, params, shifts, z=jnp.array([[1.0], [10.0]]))
+      >>> draws[:, :, 0].astype(float).round(3).tolist()  # z (9 + 6 shift)
+      [[9.6, 96.0], [7.8, 78.0]]
     """
     z, shifts = jnp.asarray(z), jnp.asarray(shifts)
     num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
@@ -79,6 +88,24 @@ def bootstrap_draws(
     Returns:
       What the function returns, with a leading axis [num_draws, m, ...]: its value at the
       estimate plus its Jacobian times the shift.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from pns_infer import BootstrapProblem, TwoStage
+      >>> def features(body, z):
+      ...     return z**body
+      >>> def head(head, features):
+      ...     return features @ head
+      >>> def nll(outputs, counts):
+      ...     return -jnp.sum(counts * jax.nn.log_softmax(outputs), axis=1)
+      >>> network = TwoStage(features, head)
+      >>> problem = BootstrapProblem(network, nll=nll, scope="last_layer")
+      >>> params = (2.0, jnp.array([[0.5]]))  # body and head
+      >>> shifts = jnp.array([[0.1], [-0.1]])  # of the head
+      >>> draws = bootstrap_draws(problem, params, shifts, z=jnp.array([[1.0], [3.0]]))
+      >>> draws[:, :, 0].astype(float).round(3).tolist()  # (0.5 + shift) z^2
+      [[0.6, 5.4], [0.4, 3.6]]
     """
     function = problem.function if function is None else function
     params, inputs = split_inputs(problem, params, jnp.asarray(z))

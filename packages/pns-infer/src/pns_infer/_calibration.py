@@ -85,6 +85,15 @@ def combine_members(
 
     Returns:
       Compatible atoms [num_draws, ...].
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> joint = np.full((2, 1, 2, 2), 0.25)  # mu lies between 0.25 and 0.75
+      >>> members = pb.Atoms(joint, np.array([[[0.5, 0.3]], [[0.5, 0.5]]]))
+      >>> found = combine_members(members, np.array([[0.0, 0.0], [0.5, -0.5]]))
+      >>> found.mu[:, 0, 1].round(6).tolist()  # mean logit; first member
+      [0.375, 0.3]
     """
     xp, num_members = members.mu.__array_namespace__(), len(members.mu)
     if np.ndim(coefficients) != 2 or np.shape(coefficients)[1] != num_members:
@@ -189,6 +198,18 @@ def calibrate_draws(
 
     Returns:
       The best factor, between those tried by a parabola in log scale; and the profile.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> rng, joint = np.random.default_rng(0), np.full((300, 200, 2, 2), 0.25)
+      >>> delta = rng.normal(size=(300, 200, 2))
+      >>> draws = pb.Atoms(joint, pb.anchor(joint, 0.5 * delta))  # too narrow
+      >>> mu = pb.anchor(joint[0], rng.normal(size=(200, 2)))  # the truth
+      >>> experimental = rng.multinomial(400, np.stack([1 - mu, mu], axis=-1))
+      >>> found = calibrate_draws(draws, np.zeros((200, 2, 2)), experimental)
+      >>> round(found.draw_scale), found.interval[0] < 2 < found.interval[1]
+      (2, True)
     """
     scales = np.asarray(draw_scales, float)
     if scales.ndim != 1 or len(scales) < 3 or not np.all(np.diff(scales) > 0):
@@ -290,6 +311,16 @@ def choose_calibration_rows(
     Returns:
       Places of the chosen rows, ascending, and their group labels; None if every row is
       its own group.
+
+    Example:
+      >>> import numpy as np
+      >>> z, nothing = np.arange(16.0)[:, None], np.zeros((16, 2, 2))
+      >>> one, many = nothing + [[1, 0], [0, 0]], nothing + 5
+      >>> rows, groups = choose_calibration_rows(z, one, nothing)
+      >>> [rows[groups == label].tolist() for label in np.unique(groups)]
+      [[8, 9, 10, 11, 12, 13, 14, 15], [0, 1, 2, 3, 4, 5, 6, 7]]
+      >>> choose_calibration_rows(z, many, nothing)[1] is None  # 20 units in each row
+      True
     """
     rng = np.random.default_rng(seed)
     rows = np.arange(len(z))

@@ -64,6 +64,17 @@ def compatibility_test(
       experimental: counts of units, `[..., arm, y]` assigned arm that had y.
       alpha: family-wise error of `rejected`.
       num_draws: of the Gaussian process.
+
+    Example:
+      >>> import jax
+      >>> observational = [[[40, 20], [10, 130]]]  # 130 of 200 chose it and responded
+      >>> experimental = [[[50, 50], [60, 40]]]  # 40 of 100 respond if treated
+      >>> key = jax.random.key(0)
+      >>> test = compatibility_test(key, observational, experimental, num_draws=1000)
+      >>> test.constraint, test.p_value < 0.01
+      ('p11 <= mu1', True)
+      >>> round(float(test.slack[0, 0]), 3)  # (40 + 1) / 102 - (130 + 1) / 204
+      -0.24
     """
     check_alpha(alpha)
     observational = np.asarray(observational, float)

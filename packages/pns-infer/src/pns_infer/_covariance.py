@@ -69,6 +69,18 @@ def term_covariance(
 
     Returns:
       Terms [num_points, num_terms] and the covariance of lower and upper together.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> tables = np.array([[[[20, 30], [10, 40]]], [[[65, 35], [20, 80]]]])
+      >>> atoms = pb.atoms_from_counts(*tables)
+      >>> covariance = frequency_covariance(*tables)
+      >>> terms, found = term_covariance(atoms, covariance, pb.PNS)
+      >>> round(float(terms.lower[0, 0]), 3)  # mu1 - mu0
+      0.45
+      >>> round(float(found[0, 0, 0]), 6)  # (0.8 * 0.2 + 0.35 * 0.65) / 100
+      0.003875
     """
     covariance = np.asarray(covariance, float)
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))

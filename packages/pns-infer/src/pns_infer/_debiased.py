@@ -78,6 +78,22 @@ def debiased_average(
       member: weight of each row in a subgroup; see `linear_means`.
       source: whose covariates the target population has.
       with_frequencies: if False, the mean of the chosen terms stands alone.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> counts = np.array([200, 300, 100, 400, 650, 350, 200, 800])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 2)
+      >>> joint, mu = [[0.25, 0.25], [0.15, 0.35]], [0.3, 0.7]  # a biased model
+      >>> atoms = pb.Atoms(np.tile(joint, (8, 1, 1)), np.tile(mu, (8, 1)))
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(atoms, np.arange(8) > 3, x, y, **options)
+      >>> found = debiased_average(units)
+      >>> round(found.mean_lower, 3), round(found.mean_upper, 3)  # sharp: 0.45 and 0.6
+      (0.45, 0.6)
+      >>> found.lower < 0.45 and 0.6 < found.upper
+      True
     """
     check_average(estimand, alpha)
     means = bound_means(units, estimand, member, source)

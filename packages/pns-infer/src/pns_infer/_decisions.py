@@ -168,6 +168,20 @@ def held_out_rule(
     Returns:
       The share of each row that is treated: 0 or 1, but between them for rows that tie
       at the edge of the budget.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> x, y, source = np.tile([[0, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]], 2)
+      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 4, axis=0)
+      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (8, 1, 1)), mu)
+      >>> units = make_held_out_units(atoms, source == 1, x, y, assignment=0.5)
+      >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # mu1 - mu0 - 0.1
+      >>> held_out_rule(units, effect)[[0, 4]].tolist()
+      [1.0, 0.0]
+      >>> held_out_rule(units, effect, budget=0.25)[[0, 4]].tolist()  # ties share
+      [0.5, 0.0]
     """
     lower, upper = predicted_bounds(units, estimand)
     choice = recommend(lower, upper, criterion)
@@ -194,6 +208,24 @@ def policy_value(
       rule: share of each row that is treated; from held-out atoms or covariates alone.
       alpha: the probability of missing.
       source: whose covariates the target population has.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
+      >>> counts = np.array([*observed, *first, *observed, *second])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
+      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
+      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # 0.35 or -0.15
+      >>> value = policy_value(units, effect, rule=np.repeat([1, 0], 8))
+      >>> round(value.bound_lower, 3), round(value.bound_upper, 3), value.share_treated
+      (0.175, 0.175, 0.5)
+      >>> value.lower < 0.175 < value.upper
+      True
     """
     check_alpha(alpha)
     rule = np.asarray(rule, float)
@@ -230,6 +262,21 @@ def value_curve(
       fold: people are sorted within folds.
       alpha: the probability that the band misses anywhere.
       source: whose covariates the target population has.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
+      >>> counts = np.array([*observed, *first, *observed, *second])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
+      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
+      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # 0.35 or -0.15
+      >>> value_curve(units, effect, shares=(0, 0.5, 1)).bound_lower.round(3).tolist()
+      [0.0, 0.175, 0.1]
     """
     check_alpha(alpha)
     points = np.asarray(shares, float)

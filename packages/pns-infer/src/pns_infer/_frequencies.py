@@ -53,6 +53,23 @@ def frequency_interval(
 
     Returns:
       Numbers; the bounds are half-median-unbiased.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> counts = 100 * np.array([20, 30, 10, 40, 65, 35, 20, 80])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 2)
+      >>> unread = pb.Atoms(np.zeros((8, 2, 2)), np.zeros((8, 2)))
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(unread, np.arange(8) > 3, x, y, **options)
+      >>> found = frequency_interval(units)
+      >>> round(found.bound_lower, 2)  # mu1 - mu0
+      0.45
+      >>> round(found.bound_upper, 2)  # p11 + p00
+      0.6
+      >>> round(frequency_interval(units, trial_alone=True).bound_upper, 2)  # 1 - mu0
+      0.65
     """
     check_average(estimand, alpha)
     ends = []
@@ -93,7 +110,21 @@ def trial_difference(
     alpha: float = 0.05,
     member: Float[np.ndarray, " n"] | None = None,
 ) -> Difference:
-    """Computes the experiment's difference in means, weighted by inverse probability."""
+    """Computes the experiment's difference in means, weighted by inverse probability.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> x, y = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [650, 350, 200, 800], axis=1)
+      >>> unread = pb.Atoms(np.zeros((2000, 2, 2)), np.zeros((2000, 2)))
+      >>> units = make_held_out_units(unread, x >= 0, x, y, assignment=0.5)
+      >>> found = trial_difference(units)
+      >>> round(found.estimate, 3)  # 0.8 - 0.35
+      0.45
+      >>> round(found.standard_error, 3)  # sqrt((0.8 * 0.2 + 0.35 * 0.65) / 1000)
+      0.02
+    """
     check_alpha(alpha)
     nothing = pb.Atoms(*(np.zeros_like(part) for part in units.atoms))
     matrix = np.broadcast_to([1.0, -1, 0, 0, 0, 0], (units.sample_size, 1, 6))

@@ -91,6 +91,23 @@ def group_averages(
       alpha: the probability that any interval misses.
       estimand: as for `debiased_average`.
       source: whose covariates the target population has.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
+      >>> counts = np.array([*observed, *first, *observed, *second])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
+      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
+      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> found = group_averages(units, [np.arange(16) < 8, np.arange(16) > 7])
+      >>> found.bound_lower.round(3).tolist(), found.bound_upper.round(3).tolist()
+      ([0.45, 0.15], [0.6, 0.35])
+      >>> found.kappa > 1.96  # four ends hold at once
+      True
     """
     check_average(estimand, alpha)
     members = np.atleast_2d(np.asarray(members, float))
@@ -120,6 +137,23 @@ def sorted_groups(
       alpha: the probability that any interval of a group misses.
       num_groups: of equal weight in the target population.
       source: whose covariates the target population has.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
+      >>> counts = np.array([*observed, *first, *observed, *second])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
+      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
+      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> found = sorted_groups(units, num_groups=2)
+      >>> found.effect.round(3).tolist()  # mu1 - mu0, the least predicted benefit first
+      [-0.05, 0.45]
+      >>> found.benefit.bound_lower.round(3).tolist()
+      [0.15, 0.45]
     """
     check_average(pb.PNS, alpha)
     if num_groups < 2:

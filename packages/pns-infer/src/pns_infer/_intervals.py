@@ -158,6 +158,20 @@ def intervals_from_estimates(
       alpha: the probability of missing.
       num_draws: of the Gaussian process.
       **options: as for `intervals_from_draws`.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> terms = pb.BoundTerms(np.array([[0.45, 0.1]]), np.array([[0.6]]))
+      >>> covariance = 0.01**2 * np.eye(3)[None]
+      >>> key = jax.random.key(0)
+      >>> found = intervals_from_estimates(key, terms, covariance, sample_size=1000)
+      >>> found.lower.round(2).tolist(), found.upper.round(2).tolist()  # 1.96 errors
+      ([0.43], [0.62])
+      >>> plain = intervals_from_estimates(key, terms, covariance, selection="none")
+      >>> bool(plain.kappa_lower[0] > 2.2 > found.kappa_lower[0])  # two terms, one
+      True
     """
     lower, upper = (np.asarray(part, float) for part in terms)
     covariance = np.asarray(covariance, float)

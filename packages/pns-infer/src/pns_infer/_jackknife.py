@@ -24,6 +24,16 @@ def jackknife_scale(members: pb.Atoms, fold: Int[np.ndarray, " num_members"]) ->
     Returns:
       A factor for deviations with the members' covariance, the same at all points: it
       compares variances that are averaged over them. 0 if the members do not differ.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> mu = 0.5 + np.array([[0.1, 0], [-0.1, 0], [0.1, 0], [-0.1, 0]])[:, None]
+      >>> members = pb.Atoms(np.full((4, 1, 2, 2), 0.25), mu)
+      >>> # Within a fold the variance is 0.02; the means of the folds agree.
+      >>> scale = jackknife_scale(members, fold=np.array([0, 0, 1, 1]))
+      >>> round(scale * float(mu[..., 0].std(ddof=1)), 4)  # sqrt(0.02 / 4)
+      0.0707
     """
     values = np.asarray(pb.pack_atoms(members), np.float64)
     groups = _by_fold(values, np.asarray(fold))

@@ -97,7 +97,17 @@ def score_intervals(
 
 
 def summarize_scores(replicates: Sequence[Scores]) -> dict[str, Summary]:
-    """Averages scores over replicates, each with a 95% Monte Carlo interval."""
+    """Averages scores over replicates, each with a 95% Monte Carlo interval.
+
+    Example:
+      >>> good = Scores(1.0, 0.96, 0.95, 0.30, 0.4, 0.2, 0.0)
+      >>> poor = good._replace(point_coverage=0.92, width=0.26)
+      >>> summary = summarize_scores([good, poor])
+      >>> round(summary["point_coverage"].mean, 3), round(summary["width"].mean, 3)
+      (0.94, 0.28)
+      >>> round(summary["width"].upper - 0.28, 3)  # 12.706 * 0.02
+      0.254
+    """
     if not replicates:
         raise ValueError("there are no replicates to summarize.")
     columns = zip(*replicates, strict=True)

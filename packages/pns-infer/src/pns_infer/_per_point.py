@@ -31,6 +31,26 @@ def per_point_draws(
 
     Returns:
       What `BootstrapResult.draws` returns.
+
+    Example:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from pns_infer import BootstrapProblem, CellLayout, solve_bootstrap
+      >>> def outputs(params, z):
+      ...     return z @ params
+      >>> def nll(logit, counts):
+      ...     logits = jnp.concatenate([logit, -logit], axis=1)
+      ...     return jnp.sum(counts * jax.nn.softplus(logits), axis=1)
+      >>> layout = CellLayout(group=(0, 0), source=(0, 0))  # two outcomes of one source
+      >>> problem = BootstrapProblem(outputs, nll=nll, layout=layout)
+      >>> z, counts = jnp.ones((1, 1)), jnp.array([[20.0, 80.0]])
+      >>> params = jnp.log(jnp.array([[4.0]]))  # the logit of 80 of 100
+      >>> key = jax.random.key(0)
+      >>> result = solve_bootstrap(key, problem, params, z, counts, num_draws=10)
+      >>> draws = per_point_draws(result, z)
+      >>> bool(draws.std() > 0.1), bool(np.allclose(draws, result.draws(z), atol=1e-4))
+      (True, True)
     """
     problem, cells = result.problem, result.cells
     function = problem.function if function is None else function

@@ -48,6 +48,21 @@ def prepare_units(
       z: covariates of the rows.
       fold: of each row; everything is fitted on other folds than it is used for.
       source: whose covariates the target population has.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> source = np.repeat([0, 1], 4000)
+      >>> z = np.repeat([[0], [1], [1], [0]], [3000, 1000, 3000, 1000], axis=0)
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 2000)
+      >>> atoms = pb.Atoms(np.full((8000, 2, 2), 0.25), np.full((8000, 2), 0.5))
+      >>> units = make_held_out_units(atoms, source == 1, x, y, assignment=0.5)
+      >>> found = prepare_units(units, z, fold=np.arange(8000) // 4 % 2)
+      >>> round(found.laws.statistic, 3)  # Pearson's chi-squared of source and z
+      2000.0
+      >>> found.units.ratio[[0, 3000]].round(1).tolist()  # 1 / 0.75 and 1 / 0.25
+      [1.3, 4.0]
     """
     calibrated, calibration = calibrate_arms(units, fold)
     is_experimental = units.is_experimental

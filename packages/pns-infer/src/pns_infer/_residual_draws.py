@@ -37,6 +37,19 @@ def draw_residual(
 
     Returns:
       Compatible atoms [num_draws, n].
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import ResidualSettings
+      >>> draws = pb.Atoms(np.full((2000, 1, 2, 2), 0.25), np.full((2000, 1, 2), 0.5))
+      >>> tables = np.array([[[[0, 0], [0, 0]]], [[[50, 50], [40, 60]]]])
+      >>> settings = ResidualSettings(*np.array([[1.0], [100], [100], [1], [1], [1]]))
+      >>> drawn = draw_residual([np.random.default_rng(0)], draws, *tables, settings)
+      >>> round(float(drawn.mu[:, 0, 1].mean()), 2)  # (100 * 0.5 + 60) / (100 + 100)
+      0.55
+      >>> round(float(drawn.mu[:, 0, 1].std()), 3)  # (0.55 * 0.45 / 201) ** 0.5
+      0.036
     """
     joint, mu = (np.asarray(part, float) for part in draws)
     if mu.ndim != 3 or mu.shape[2] != 2 or joint.shape != (*mu.shape, 2):
@@ -88,6 +101,20 @@ def residual_mean(
 
     Returns:
       Compatible atoms [n], with the dtype of the model's.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import ResidualSettings
+      >>> atoms = pb.Atoms(np.full((1, 2, 2), 0.25), np.full((1, 2), 0.5))
+      >>> tables = np.array([[[[0, 0], [0, 0]]], [[[50, 50], [40, 60]]]])
+      >>> settings = ResidualSettings(*np.array([[1.0], [100], [100], [1], [1], [1]]))
+      >>> found = residual_mean(atoms, *tables, settings)
+      >>> round(float(found.mu[0, 1]), 3)  # (100 * 0.5 + 60) / (100 + 100)
+      0.55
+      >>> half = settings._replace(experimental_share=np.array([0.5]))
+      >>> round(float(residual_mean(atoms, *tables, half).mu[0, 1]), 3)  # half
+      0.525
     """
     dtype = np.asarray(atoms.mu).dtype
     joint, mu = _checked_atoms("atoms", atoms)

@@ -159,6 +159,22 @@ def profile_residual(
 
     Returns:
       The points of the grid that matter, and their weights.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> members = pb.Atoms(np.full((2, 80, 2, 2), 0.25), np.full((2, 80, 2), 0.5))
+      >>> cell = np.arange(80) // 2  # each in two folds
+      >>> observational = smooth = np.full((80, 2, 2), 25)
+      >>> sign = np.where(cell % 2, 1, -1)[:, None, None]
+      >>> rough = smooth + 6 * sign * np.array([[0, 0], [-1, 1]])  # mu1: 0.38 or 0.62
+      >>> for experimental in (smooth, rough):
+      ...     rng, tables = np.random.default_rng(0), (observational, experimental)
+      ...     profile = profile_residual(rng, members, *tables, cell, num_members=4)
+      ...     values, weight = profile.marginal("experimental_strength")
+      ...     print(round(float(weight[values <= 128].sum()), 3))
+      0.0
+      1.0
     """
     members = pb.Atoms(*(np.asarray(part) for part in members))
     size, num_judged = _checked_members(members, num_members)

@@ -117,6 +117,20 @@ def fit_ridges(
 
     Returns:
       The correction of the last model, and corrected held-out atoms.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> z = np.linspace(-1, 1, 200)[:, None]
+      >>> observational = np.full((200, 2, 2), 25)
+      >>> arms = [[50, 50], [70, 30]], [[50, 50], [40, 60]]
+      >>> experimental = np.where(z[..., None] < 0, *arms)
+      >>> models = pb.Atoms(np.full((3, 200, 2, 2), 0.25), np.full((3, 200, 2), 0.5))
+      >>> rng, fold = np.random.default_rng(0), np.arange(200) % 2
+      >>> tables, basis = (observational, experimental), np.ones((3, 1, 1)) / z.std()
+      >>> fit = fit_ridges(rng, z, *tables, fold, models, basis)
+      >>> fit.held_out.mu[[50, 150], 1].round(1).tolist()  # 0.5 before
+      [0.3, 0.6]
     """
     z, fold = np.asarray(z, float), np.asarray(fold)
     subspaces = np.asarray(subspaces, float)
@@ -342,6 +356,14 @@ def find_index(
 
     Returns:
       A vector of length 1; its sign means nothing.
+
+    Example:
+      >>> import numpy as np
+      >>> combinations = np.random.default_rng(0).normal(size=(2000, 2))
+      >>> y = (combinations @ [0.6, 0.8] > 0.5).astype(int)
+      >>> found = find_index(combinations, counts=np.eye(2)[y][:, None])
+      >>> np.abs(found).round(1).tolist()
+      [0.6, 0.8]
     """
     combinations, counts = np.asarray(combinations, float), np.asarray(counts, float)
     combinations = combinations - combinations.mean(axis=0)

@@ -39,6 +39,15 @@ def score_test(
       weights: of the rows; 1 if None.
       cluster: 0, 1, ... of each row; rows are independent if None.
       copies: independent units that a row stands for; 1 if None.
+
+    Example:
+      >>> import numpy as np
+      >>> y, z = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [60, 40, 40, 60], axis=1)
+      >>> test = score_test(y - 0.5, z[:, None].astype(float))
+      >>> round(test.statistic, 3)  # Pearson's chi-squared
+      8.0
+      >>> round(test.p_value, 4)
+      0.0047
     """
     weights = np.ones(len(residual)) if weights is None else weights
     centered = features - np.average(features, axis=0, weights=weights)

@@ -43,6 +43,15 @@ def compare_sources(
       weights: of the rows; 1 if None.
       cluster: as for `score_test`.
       copies: as for `score_test`.
+
+    Example:
+      >>> import numpy as np
+      >>> source, z = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [60, 40, 40, 60], axis=1)
+      >>> test = compare_sources(z[:, None], is_experimental=source == 1)
+      >>> round(test.statistic, 3), test.degrees  # Pearson's chi-squared
+      (8.0, 1)
+      >>> round(test.p_value, 4)
+      0.0047
     """
     residual = is_experimental - np.average(is_experimental, weights=weights)
     return score_test(residual, _features(z), weights, cluster, copies)
@@ -66,6 +75,14 @@ def source_probability(
       fold: rows of a fold are predicted from the others.
       weights: of the rows; 1 if None.
       ridge: penalty on squared coefficients; the intercept has none.
+
+    Example:
+      >>> import numpy as np
+      >>> z = np.repeat([0, 1], 1200)[:, None]
+      >>> is_experimental = np.arange(2400) % 1200 < np.repeat([300, 900], 1200)
+      >>> found = source_probability(z, is_experimental, fold=np.arange(2400) % 3)
+      >>> found[[0, 1200]].round(2).tolist()
+      [0.25, 0.75]
     """
     features = _features(z)
     weights = np.ones(len(z)) if weights is None else np.asarray(weights, float)
@@ -91,6 +108,17 @@ def target_ratio(
       probability: of being experimental given covariates, as in the two tables together.
       is_experimental: which source.
       source: whose covariates the target has.
+
+    Example:
+      >>> import numpy as np
+      >>> probability, is_experimental = np.array([0.75, 0.25] * 2), np.arange(4) > 1
+      >>> target_ratio(probability, is_experimental, "both").ratio.round(3).tolist()
+      [4.0, 1.333, 1.333, 4.0]
+      >>> found = target_ratio(probability, is_experimental, "observational")
+      >>> found.ratio.round(3).tolist()  # (1 - p) / p for experimental rows
+      [1.0, 1.0, 0.333, 3.0]
+      >>> round(found.effective_experimental, 3)  # (1/3 + 3)^2 / (1/9 + 9)
+      1.22
     """
     check_option("source", source, ("both", "observational", "experimental"))
     own = np.where(is_experimental, probability, 1 - probability)

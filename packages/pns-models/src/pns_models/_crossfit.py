@@ -92,6 +92,26 @@ def cross_fit(
 
     Raises:
       DivergedError: if a loss is not finite.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> log = np.array([[[400, 100], [400, 100]], [[400, 100], [100, 400]]])
+      >>> trial = np.array([[[400, 100], [400, 100]], [[350, 150], [100, 400]]])
+      >>> z = np.array([[0.0], [1.0]], np.float32)
+      >>> twice = [np.concatenate([part, part]) for part in (z, log, trial)]
+      >>> folded, _ = pm.fold_counts(pm.Counts(*twice), np.array([0, 0, 1, 1]))
+      >>> recipe = pm.Recipe(  # a small network and few steps, for the example
+      ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
+      ...     pm.make_member_training(0.1, 0.0, max_steps=100, batch_size=8),
+      ... )
+      >>> result = cross_fit(jax.random.key(0), folded, [recipe], members_per_fold=2)
+      >>> mu = result.model.atoms(z).mu  # 100 / 500, 150 / 500 and 400 / 500
+      >>> [[round(float(value), 1) for value in row] for row in mu]
+      [[0.2, 0.2], [0.3, 0.8]]
+      >>> result.member_fold.tolist()  # what each member did not see
+      [0, 1, 0, 1]
     """
     _check_arguments(folded, recipes, members_per_fold)
     standardizer = make_standardizer(folded.counts)

@@ -48,6 +48,17 @@ def counts_from_tables(
 
     Returns:
       Counts; merged rows are in the order of their first appearance.
+
+    Example:
+      >>> log = ([[0.0], [1.0], [1.0]], [0, 1, 1], [0, 1, 0])  # z, x, y
+      >>> trial = ([[1.0], [1.0]], [0, 1], [0, 1])
+      >>> counts = counts_from_tables(log, trial)
+      >>> counts.z.ravel().tolist()
+      [0.0, 1.0]
+      >>> counts.observational[1].tolist()  # at z = 1, by x and y
+      [[0.0, 0.0], [1.0, 1.0]]
+      >>> counts.experimental[1].tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
     """
     if weights is not None and len(weights) != 2:
         raise ValueError(
@@ -86,6 +97,18 @@ def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
     Args:
       counts: any counts.
       only_if_halved: return the input unless at most half of the rows remain.
+
+    Example:
+      >>> log = ([[0.0], [1.0], [1.0]], [0, 1, 1], [0, 1, 0])  # z, x, y
+      >>> trial = ([[1.0], [2.0]], [0, 1], [0, 1])
+      >>> counts = counts_from_tables(log, trial, merge=False)
+      >>> merged = merge_counts(counts)
+      >>> len(counts.z), merged.z.ravel().tolist()
+      (5, [0.0, 1.0, 2.0])
+      >>> merged.observational[1].tolist()  # at z = 1, by x and y
+      [[0.0, 0.0], [1.0, 1.0]]
+      >>> len(merge_counts(counts, only_if_halved=True).z)
+      5
     """
     z = np.asarray(counts.z)
     first, group = group_rows(z)
@@ -118,6 +141,13 @@ def group_rows(
 
     Returns:
       A row of each group, and the group of each row.
+
+    Example:
+      >>> import numpy as np
+      >>> z = np.array([[3.0, 4.0], [1.0, 2.0], [3.0, 4.0], [1.0, 0.0]], np.float32)
+      >>> first, group = group_rows(z)
+      >>> first.tolist(), group.tolist()
+      ([0, 1, 3], [0, 1, 0, 2])
     """
     hashes = _row_hashes(z)
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
@@ -144,6 +174,17 @@ def split_counts(
 
     Returns:
       Training and held-out counts, each without its empty rows.
+
+    Example:
+      >>> import numpy as np
+      >>> cells = np.full((1, 2, 2), 250.0)  # 1,000 units of each source
+      >>> counts = Counts(np.zeros((1, 1)), cells, cells)
+      >>> rng = np.random.default_rng(0)
+      >>> training, held_out = split_counts(rng, counts, held_out_fraction=0.1)
+      >>> (training.experimental + held_out.experimental).tolist()
+      [[[250.0, 250.0], [250.0, 250.0]]]
+      >>> round(float(held_out.experimental.sum()) / 1000, 1)
+      0.1
     """
     sides = [[], []]
     for cells in counts[1:]:

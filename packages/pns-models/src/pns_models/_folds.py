@@ -70,6 +70,21 @@ def assign_folds(
 
     Raises:
       TooFewRowsError: if a fold lacks units of the observational source or of an arm.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> z, x, y = np.arange(12.0)[:, None], np.arange(12) % 2, np.arange(12) // 6
+      >>> counts = pm.counts_from_tables((z, x, y), (z, x, y), merge=False)
+      >>> fold = assign_folds(np.random.default_rng(0), counts, num_folds=3)
+      >>> np.bincount(fold[:12]).tolist()  # of the observational rows
+      [4, 4, 4]
+      >>> np.bincount(fold[12:][x == 1]).tolist()  # of the treatment arm
+      [2, 2, 2]
+      >>> pairs = np.arange(24) // 2
+      >>> fold = assign_folds(np.random.default_rng(0), counts, 3, groups=pairs)
+      >>> bool(np.all(fold[::2] == fold[1::2])), np.bincount(fold).tolist()
+      (True, [8, 8, 8])
     """
     if num_folds < 2:
         raise ValueError(f"num_folds must be at least 2, got {num_folds}.")
@@ -96,6 +111,20 @@ def fold_counts(
 
     Returns:
       The counts by covariates and fold, and for each given row its place among them.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> log = ([[5.0], [5.0], [5.0]], [0, 1, 1], [0, 1, 1])  # z, x, y
+      >>> trial = ([[5.0], [6.0]], [0, 1], [0, 1])
+      >>> counts = pm.counts_from_tables(log, trial, merge=False)
+      >>> folded, place = fold_counts(counts, np.array([1, 0, 0, 1, 0]))
+      >>> place.tolist()  # the two units of z = 5 in fold 0 share a row
+      [0, 1, 1, 0, 2]
+      >>> folded.fold.tolist(), folded.cell.tolist()
+      ([1, 0, 0], [0, 0, 1])
+      >>> folded.counts.observational[1].tolist()
+      [[0.0, 0.0], [0.0, 2.0]]
     """
     z = np.asarray(counts.z, np.float32)
     joined = np.concatenate([z, fold[:, None].astype(np.float32)], axis=1)

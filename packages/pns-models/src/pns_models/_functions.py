@@ -41,6 +41,25 @@ def plain_functions(model: FittedModel) -> PlainFunctions:
 
     Args:
       model: of kind 'anchored'.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> config = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
+      >>> network = config.make(jax.random.key(0), num_covariates=1)
+      >>> scale = pm.Standardizer(np.zeros(1), np.ones(1), np.zeros(1, bool))
+      >>> model = pm.FittedModel(network, pm.Recipe(config), scale)
+      >>> plain = plain_functions(model)
+      >>> z = np.array([[0.5]], np.float32)
+      >>> raw = plain.head(plain.params[1], plain.features(plain.params[0], z))
+      >>> atoms = model.atoms(z)
+      >>> bool(np.allclose(pm.atoms_from_raw(raw, "anchored").mu, atoms.mu))
+      True
+      >>> unit = np.array([[0, 0, 1, 0, 0, 0, 0, 0]])  # it chose x = 1 and had y = 0
+      >>> loss = plain.frozen_nll(raw, raw, unit)
+      >>> bool(np.allclose(loss, -np.log(atoms.joint[:, 1, 0])))
+      True
     """
     network = model.network
     if not isinstance(network, AnchoredNet):

@@ -38,6 +38,16 @@ def log_probabilities(
       link: 'anchored' or 'free'.
       training: stop the gradient of the experimental loss at the joint law, so that
         only observational data train it (app:training).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> raw = jnp.log(jnp.array([0.2, 0.3, 0.1, 0.4, 1.0, 3.0]))  # arms: 0 and log 3
+      >>> logs = log_probabilities(raw, "free")
+      >>> np.exp(np.asarray(logs.joint, float)).round(3).tolist()
+      [[0.2, 0.3], [0.1, 0.4]]
+      >>> np.exp(np.asarray(logs.outcome, float)).round(3).tolist()
+      [[0.5, 0.5], [0.25, 0.75]]
     """
     shape = raw.shape[:-1]
     joint = jax.nn.log_softmax(raw[..., :4]).reshape(*shape, 2, 2)
@@ -53,7 +63,16 @@ def log_probabilities(
 
 
 def atoms_from_raw(raw: Float[Array, "*batch 6"], link: Link) -> pb.Atoms:
-    """Applies a link: raw numbers [*batch, 6] to atoms [*batch]."""
+    """Applies a link: raw numbers [*batch, 6] to atoms [*batch].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> raw = jnp.log(jnp.array([0.2, 0.3, 0.1, 0.4, 1.0, 3.0]))  # arms: 0 and log 3
+      >>> [round(float(mu), 3) for mu in atoms_from_raw(raw, "free").mu]
+      [0.5, 0.75]
+      >>> [round(float(mu), 3) for mu in atoms_from_raw(raw, "anchored").mu]
+      [0.55, 0.775]
+    """
     joint = jax.nn.softmax(raw[..., :4]).reshape(*raw.shape[:-1], 2, 2)
     arms = raw[..., 4:]
     mu = pb.anchor(joint, arms) if link == "anchored" else jax.nn.sigmoid(arms)

@@ -171,6 +171,24 @@ def load(folder: str | os.PathLike) -> FittedModel:
     Raises:
       DamagedModelError: if the folder holds no model, an incomplete one, or one of a
         format that this version cannot read.
+
+    Example:
+      >>> import tempfile
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> config = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
+      >>> network = config.make(jax.random.key(0), num_covariates=1)
+      >>> scale = pm.Standardizer(np.zeros(1), np.ones(1), np.zeros(1, bool))
+      >>> model = pm.FittedModel(network, pm.Recipe(config), scale)
+      >>> z = np.array([[0.5], [-1.0]])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     model.save(f"{folder}/model")
+      ...     loaded = load(f"{folder}/model")
+      >>> bool(np.array_equal(loaded.atoms(z).mu, model.atoms(z).mu))
+      True
+      >>> loaded.recipe.network.backbone.width
+      4
     """
     return FittedModel(*read_model(folder))
 

@@ -101,6 +101,24 @@ def register_network(config_class: _Config) -> _Config:
 
     Returns:
       The class itself.
+
+    Example:
+      >>> import dataclasses
+      >>> from typing import ClassVar
+      >>> import pns_models as pm
+      >>> @register_network
+      ... @dataclasses.dataclass(frozen=True)
+      ... class ShallowConfig:
+      ...     kind: ClassVar[str] = "shallow"
+      ...     width: int = 8
+      ...
+      ...     def make(self, key, num_covariates):
+      ...         config = pm.AnchoredConfig(pm.Backbone(self.width, depth=1))
+      ...         return config.make(key, num_covariates)
+      >>> recipe = pm.Recipe(ShallowConfig(width=4))
+      >>> pm.Recipe.from_json(recipe.to_json()).network
+      ShallowConfig(width=4)
+      >>> del _NETWORKS["shallow"]  # this example leaves nothing behind
     """
     kind = getattr(config_class, "kind", None)
     params = getattr(config_class, "__dataclass_params__", None)

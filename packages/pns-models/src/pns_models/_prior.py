@@ -29,7 +29,25 @@ def prior_sd(
     z: ArrayLike,
     num_indices: int = 100,
 ) -> PriorDeviation:
-    """Measures a network's frozen prior on standardized covariates z [n, d]."""
+    """Measures a network's frozen prior on standardized covariates z [n, d].
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> sizes = {"index_dim": 2, "hidden": (4,), "prior_hidden": (4,)}
+      >>> z, keys = np.linspace(-1, 1, 5)[:, None], jax.random.split(jax.random.key(0))
+      >>> small, large = (
+      ...     pm.EpinetConfig(pm.Backbone(width=4, depth=0), prior_scale=scale, **sizes)
+      ...     for scale in (0.5, 1.0)
+      ... )
+      >>> small, large = (config.make(keys[0], 1) for config in (small, large))
+      >>> half, whole = (prior_sd(net, keys[1], z).over_index for net in (small, large))
+      >>> (whole / half).round(3).tolist()
+      [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
+      >>> float(prior_sd(large, keys[1], z[:1]).over_z.max())  # one row alone
+      0.0
+    """
     if not hasattr(network, "prior_raw"):
         raise TypeError(
             f"only hypermodels and epinets have a prior, not {type(network).__name__}."

@@ -102,7 +102,15 @@ def make_member_training(
     max_steps: int = 2000,
     batch_size: int = 512,
 ) -> TrainConfig:
-    """Makes the training of a member: a fixed number of steps, the rate decaying to 0."""
+    """Makes the training of a member: a fixed number of steps, the rate decaying to 0.
+
+    Example:
+      >>> training = make_member_training(max_steps=300)
+      >>> training.max_steps, training.schedule, training.data_noise
+      (300, 'cosine', 'exponential')
+      >>> training.held_out_fraction  # its fold is held out already
+      0.0
+    """
     return TrainConfig(
         learning_rate=learning_rate,
         weight_decay=weight_decay,

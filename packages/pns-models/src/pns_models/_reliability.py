@@ -72,6 +72,19 @@ def measure_reliability(model: HasAtoms | pb.Atoms, counts: Counts) -> Reliabili
 
     Raises:
       TooFewRowsError: without observational units, or without units of an arm.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> joint = np.array([[[0.2, 0.3], [0.1, 0.4]]])  # of one row
+      >>> atoms = pb.Atoms(joint, mu=np.array([[0.5, 0.7]]))
+      >>> happened = np.array([[[30.0, 70.0], [30.0, 70.0]]])  # by arm and y
+      >>> counts = Counts(np.zeros((1, 1)), 100 * joint, happened)
+      >>> reliability = measure_reliability(atoms, counts)
+      >>> [round(curve.ece, 3) for curve in reliability.mu]
+      [0.2, 0.0]
+      >>> round(reliability.ece_joint, 3), round(reliability.ece_mu, 3)
+      (0.0, 0.1)
     """
     observational = np.asarray(counts.observational, np.float64)
     experimental = np.asarray(counts.experimental, np.float64)

@@ -47,7 +47,19 @@ class Standardizer(NamedTuple):
 
 
 def make_standardizer(counts: Counts) -> Standardizer:
-    """Computes mean and deviation over units, so a merged row counts as all of its own."""
+    """Computes mean and deviation over units, so a merged row counts as all of its own.
+
+    Example:
+      >>> import numpy as np
+      >>> z = np.array([[10.0, 7.0], [60.0, 7.0]], np.float32)
+      >>> four, one = [[3.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]
+      >>> counts = Counts(z, np.array([four, one]), np.zeros((2, 2, 2)))
+      >>> standardizer = make_standardizer(counts)  # four units of 10, one of 60
+      >>> standardizer.mean.round(3).tolist(), standardizer.deviation.round(3).tolist()
+      ([20.0, 7.0], [20.0, 1.0])
+      >>> standardizer([[20.0, 7.0], [60.0, 9.0]]).round(3).tolist()
+      [[0.0, 0.0], [2.0, 0.0]]
+    """
     units = np.asarray(counts.observational).sum((1, 2)) + np.asarray(
         counts.experimental
     ).sum((1, 2))

@@ -78,6 +78,31 @@ def fit(
     Raises:
       TooFewRowsError: if the training or the held-out part lacks units of a source.
       DivergedError: if the loss is not finite.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> counts = pm.Counts(
+      ...     z=np.array([[0.0], [1.0]], np.float32),
+      ...     observational=np.array([[[40, 10], [40, 10]], [[40, 10], [10, 40]]]),
+      ...     experimental=np.array([[[40, 10], [40, 10]], [[35, 15], [10, 40]]]),
+      ... )
+      >>> recipe = pm.Recipe(  # a small network and all units, for the example
+      ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
+      ...     pm.TrainConfig(
+      ...         learning_rate=0.1,
+      ...         weight_decay=0.0,
+      ...         max_steps=100,
+      ...         held_out_fraction=0.0,
+      ...         patience=None,
+      ...         eval_every=100,
+      ...     ),
+      ... )
+      >>> result = fit(jax.random.key(0), counts, recipe)
+      >>> mu = result.model.atoms([[0.0], [1.0]]).mu  # 10 / 50, 15 / 50 and 40 / 50
+      >>> [[round(float(value), 1) for value in row] for row in mu]
+      [[0.2, 0.2], [0.3, 0.8]]
     """
     if not isinstance(recipe, Recipe):
         raise TypeError(

@@ -39,6 +39,35 @@ def make_bootstrap(
       scope: 'full' or 'last_layer'.
       num_draws: of the bootstrap.
       config: curvature, damping, and when the solves stop.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_infer as pi
+      >>> import pns_models as pm
+      >>> counts = pm.Counts(
+      ...     z=np.array([[0.0], [1.0]], np.float32),
+      ...     observational=np.array([[[40, 10], [40, 10]], [[40, 10], [10, 40]]]),
+      ...     experimental=np.array([[[40, 10], [40, 10]], [[35, 15], [10, 40]]]),
+      ... )
+      >>> recipe = pm.Recipe(  # a small network and all units, for the example
+      ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
+      ...     pm.TrainConfig(
+      ...         learning_rate=0.1,
+      ...         weight_decay=0.0,
+      ...         max_steps=100,
+      ...         held_out_fraction=0.0,
+      ...         patience=None,
+      ...         eval_every=100,
+      ...     ),
+      ... )
+      >>> model = pm.fit(jax.random.key(0), counts, recipe).model
+      >>> solved = make_bootstrap(jax.random.key(1), model, counts, "last_layer", 500)
+      >>> z = model.standardizer(counts.z)
+      >>> raw = pi.bootstrap_draws(solved.problem, solved.params, solved.shifts, z)
+      >>> p11 = pm.atoms_from_raw(raw, "anchored").joint[:, 1, 1, 1]  # 40 of 100 units
+      >>> round(float(p11.std()), 2), round((0.4 * 0.6 / 100) ** 0.5, 2)
+      (0.05, 0.05)
     """
     cells = [np.reshape(part, (-1, 4)) for part in counts[1:]]
     return pi.solve_bootstrap(

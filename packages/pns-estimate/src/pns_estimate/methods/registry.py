@@ -19,6 +19,16 @@ def register_method(method: _Known) -> _Known:
 
     Args:
       method: see the protocol `Method`; its name must be new.
+
+    Example:
+      >>> import dataclasses
+      >>> bootstrap = get_method("bootstrap_full")
+      >>> longer = dataclasses.replace(bootstrap, name="bootstrap_500", num_draws=500)
+      >>> register_method(longer) is longer
+      True
+      >>> METHODS["bootstrap_500"].num_draws, METHODS["bootstrap_full"].num_draws
+      (500, 200)
+      >>> del _METHODS["bootstrap_500"]  # this example leaves nothing behind
     """
     if method.name in _METHODS:
         raise ValueError(
@@ -29,7 +39,15 @@ def register_method(method: _Known) -> _Known:
 
 
 def get_method(name: str) -> Method:
-    """Returns the method of this name."""
+    """Returns the method of this name.
+
+    Example:
+      >>> method = get_method("bootstrap_last_layer")
+      >>> method.sentence
+      'a multiplier bootstrap of the last layer of one network'
+      >>> method.scope, method.num_draws
+      ('last_layer', 1000)
+    """
     if name not in _METHODS:
         raise UserError(f"method must be one of {list(_METHODS)}, got {name!r}.")
     return _METHODS[name]
