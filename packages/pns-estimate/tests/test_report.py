@@ -248,6 +248,18 @@ def test_tables_can_be_downloaded_from_the_page(folded, people, tmp_path):
     np.testing.assert_allclose(found["upper"], expected["upper"])
 
 
+def test_problems_of_the_tables_are_among_the_numbers(linear, people, tmp_path):
+    problem = "the tables look swapped"
+    for problems in ([], [problem]):
+        summary = dataclasses.replace(linear.summary_, problems=problems)
+        paths = tmp_path / f"{len(problems)}.html", tmp_path / f"{len(problems)}.json"
+        pe.write_report(
+            paths[0], linear.predict(people), summary, summary_path=paths[1]
+        )
+        assert json.loads(paths[1].read_text())["problems"] == problems
+        assert ("tables look swapped" in words_of(paths[0])) == bool(problems)
+
+
 def make_profile():
     """Three points; of the log two have strength 64, of the trial each has its own."""
     fields = [0.5] * 3, [64.0, 64, 2048], [32.0, 128, 4096], [0.25, 0.5, 0.25]

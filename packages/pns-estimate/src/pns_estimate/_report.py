@@ -166,4 +166,5 @@ def _numbers(
         "mean_width": {view.name: view.width for view in views},
         "recommendations": decided and decided["counts"],
         "compatibility": summary.compatibility,
+        "problems": list(summary.problems),
     }
