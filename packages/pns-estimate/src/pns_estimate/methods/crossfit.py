@@ -224,17 +224,19 @@ def _describe(
 
 
 def _describe_ridges(correction: pi.RidgeCorrection) -> dict[str, str]:
-    """Says along which indices what the networks say was corrected, and how finely."""
-    indices = ("index of the outcome", "index of the treatment")
+    """Says by which neighbors what the networks say was corrected, and how near."""
     notes = {}
     for source, windows in zip(("log", "trial"), correction.windows, strict=True):
         used = [
-            f"along the {index} in windows of {window:g} standard deviations"
-            for index, window in zip(indices, windows, strict=True)
+            f"{target} (within {window:g} standard deviations)"
+            for target, window in zip(("outcome", "treatment"), windows, strict=True)
             if window
         ]
-        notes[f"correction of what networks say of the {source}"] = (
-            " and ".join(used) or "none"
+        notes[f"corrected of what the networks say of the {source}"] = (
+            "by people with nearly the same value of the combination of covariates that "
+            "best predicts the " + " and of the one that best predicts the ".join(used)
+            if used
+            else "nothing"
         )
     return notes
 
