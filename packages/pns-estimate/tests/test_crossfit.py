@@ -40,12 +40,9 @@ def sampler():
 
 
 def test_draws_of_a_known_cell_have_the_moments_of_its_posterior(sampler):
-    """Closed form: Dirichlet(2000 / 4 + counts / 2), Beta(500 + hits, 500 + misses).
-
-    Of the log's 2,000 units half are as the model expects.
-    """
+    """Closed form: Dirichlet(1000 / 4 + counts / 2), Beta(500 + hits, 500 + misses)."""
     drawn = sampler.draws(jax.random.key(0), np.zeros((1, 2), np.float32), 4000)
-    shape = 500 + sampler.cells.counts[0, :4] / 2
+    shape = 250 + sampler.cells.counts[0, :4] / 2
     mean = shape / shape.sum()
     error = np.sqrt(mean * (1 - mean) / (shape.sum() + 1))
     # 4,000 draws: a mean is right to 1.6% of a deviation, a deviation to 1.1%.
@@ -155,9 +152,10 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     shared = fit(*tables, method="crossfit", recipe=recipe)
     assert isinstance(shared._state.sampler.inner, ResidualSampler)
     assert "people of the log" in " ".join(shared.summary_.notes.values())
-    # The networks' differences are scaled by the jackknife, whatever cells say.
-    (scale,) = set(shared._state.sampler.inner.profile.settings.draw_scale)
-    assert 0 < scale <= 1
+    # Where there are cells the networks' differences count in full.
+    np.testing.assert_array_equal(
+        shared._state.sampler.inner.profile.settings.draw_scale, 1.0
+    )
     rng = np.random.default_rng(0)
     unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
     alone = fit(*unique, method="crossfit", recipe=recipe)

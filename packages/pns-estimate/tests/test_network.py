@@ -79,9 +79,7 @@ def test_a_network_is_judged_on_held_out_counts_given_those_it_trained_on(
             (log_share, trial_share, trial_share),
             strict=True,
         ):
-            rest = all_of_them - one
-            known = (1 - share) * rest.sum() * law
-            shape = factor[i] * strength * law + known + share * rest
+            shape = factor[i] * strength * law + share * (all_of_them - one)
             total += urn_probability(shape, one)
     np.testing.assert_allclose(profile.log_likelihood[point], total, rtol=1e-6)
 

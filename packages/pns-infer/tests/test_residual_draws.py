@@ -101,9 +101,7 @@ def test_draws_have_the_mean_and_variance_of_a_dirichlet(share):
         shapes, (OBSERVATIONAL, EXPERIMENTAL), strict=True
     ):
         counts = counts.reshape(form)
-        law = prior / prior.sum(axis=-1, keepdims=True)
-        known = counts.sum(axis=-1, keepdims=True) * law
-        shape = prior + (1 - share) * known + share * counts
+        shape = prior + share * counts
         total = shape.sum(axis=-1, keepdims=True)
         mean = shape / total
         variance = mean * (1 - mean) / (total + 1)

@@ -106,7 +106,7 @@ def test_the_profile_is_the_urns_probability_of_each_fold_given_the_others(right
         strength = setting.observational_strength
         rest = observational[others].sum(axis=0)
         share = setting.observational_share
-        shape = (strength + (1 - share) * rest.sum()) * rows.joint[i] + share * rest
+        shape = strength * rows.joint[i] + share * rest
         total += urn_probability(shape.ravel(), observational[i].ravel())
         for arm in range(2):
             law = np.array([1 - rows.mu[i, arm], rows.mu[i, arm]])
@@ -141,9 +141,9 @@ def test_counts_that_the_model_follows_already_do_not_move_it_again(right):
     for name in ("observational_share", "experimental_share"):
         before, after = (getattr(p.mean(), name)[0] for p in (clean, double))
         assert after < 0.25 and after < before - 0.5
-    # The precision is that of strength and counts, whoever added them.
+    # Their precision is now the model's own: 256 units, and the 80 that moved it.
     for value in mean_log_strengths(double):
-        np.testing.assert_allclose(value, np.log(256), atol=0.5)
+        np.testing.assert_allclose(value, np.log(256 + 80), atol=0.5)
 
 
 def test_a_model_that_is_right_gets_the_greatest_strengths():
@@ -340,8 +340,7 @@ def test_rows_that_are_not_judged_lend_their_counts_and_no_more(right):
             strength = profile.settings.observational_strength[place]
             share = profile.settings.observational_share[place]
             others = counts[rest].sum(axis=0)
-            expected = others.sum(axis=-1, keepdims=True) * law
-            shape = strength * law + (1 - share) * expected + share * others
+            shape = strength * law + share * others
             total += sum(map(urn_probability, shape, counts[i]))
     np.testing.assert_allclose(profile.log_likelihood[place], total, rtol=1e-9)
     # Rare are cells that are small as a whole, whoever is judged.

@@ -70,7 +70,8 @@ def draw_residual(
     strengths = (settings.observational_strength, settings.experimental_strength)
     shares = (settings.observational_share, settings.experimental_share)
     shapes = [
-        _shapes(law, count, strength[:, None] * factors, share[:, None])
+        (strength[:, None] * factors)[..., None, None] * law
+        + share[:, None, None, None] * count
         for law, count, strength, share in zip(
             laws, counts, strengths, shares, strict=True
         )
@@ -123,34 +124,14 @@ def residual_mean(
     observational = checked_counts("observational", observational, shape)
     experimental = checked_counts("experimental", experimental, shape)
     outcome = np.stack([1 - mu, mu], axis=-1)
-    factor = _rare_factors(settings, is_rare, len(mu))[0]
-    joint = _shapes(
-        joint.reshape(-1, 1, 4),
-        observational.reshape(-1, 1, 4),
-        factor * settings.observational_strength,
-        settings.observational_share,
-    ).reshape(shape)
-    arms = _shapes(
-        outcome,
-        experimental,
-        factor * settings.experimental_strength,
-        settings.experimental_share,
-    )
+    factor = _rare_factors(settings, is_rare, len(mu)).reshape(-1, 1, 1)
+    joint = factor * settings.observational_strength * joint
+    joint = joint + settings.observational_share * observational
+    arms = factor * settings.experimental_strength * outcome
+    arms = arms + settings.experimental_share * experimental
     joint = joint / joint.sum(axis=(-2, -1), keepdims=True)
     mu = arms[..., 1] / arms.sum(axis=-1)
     return pb.project_to_compatible(pb.Atoms(joint.astype(dtype), mu.astype(dtype)))
-
-
-def _shapes(
-    law: Float[np.ndarray, "*settings n trials outcomes"],
-    counts: Float[np.ndarray, "n trials outcomes"],
-    strength: Float[np.ndarray, "*settings n"],
-    share: Float[np.ndarray, "*settings n"],
-) -> Float[np.ndarray, "*settings n trials outcomes"]:
-    """Adds a model's word and counts; see `_residual_profile`."""
-    expected = counts.sum(axis=-1, keepdims=True) * law
-    strength, share = strength[..., None, None], share[..., None, None]
-    return strength * law + expected + share * (counts - expected)
 
 
 def _checked_atoms(

@@ -3,13 +3,12 @@
 A model of atoms is smooth, and wrong where the truth is not. Units that share all their
 covariates, a *cell*, show it: their frequencies. Both are combined by
 
-    p | data ~ Dirichlet(strength p_model + (1 - share) n p_model + share counts),
+    p | data ~ Dirichlet(strength p_model + share counts),
 
-n the units of the cell, for the four observational outcomes, and likewise for the two
-outcomes of each arm. The strength says how many units the model's word is worth. The share
-says how much of the counts the model does not know yet: it was trained on them as well, and
-where it already follows them they must not move it again. They make it more certain all the
-same, so the precision is that of strength + n units.
+for the four observational outcomes, and likewise for the two outcomes of each arm. The
+strength says how many units the model's word is worth. The share says how much of the
+counts the model does not know yet: it was trained on them as well, and what it already
+follows must not be used again.
 
 Both are judged by cross-fitting. For the units of a fold, the model is that of members who
 did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
@@ -349,13 +348,11 @@ def _likelihoods(
     """
     own, rest = (part.reshape(law.mean.shape) for part in (own, rest))
     result = np.zeros((len(strengths), len(_SHARES)))
-    expected = rest.sum(axis=-1, keepdims=True) * law.mean
     for i, strength in enumerate(strengths):
         variance = np.minimum(1 / (1 + strength) + law.variance, 1 - 1e-6)
         prior = (1 / variance - 1)[..., None] * law.mean
         for j, share in enumerate(_SHARES):
-            shape = prior + expected + share * (rest - expected)
-            result[i, j] = _dirichlet_multinomial(shape, own).sum()
+            result[i, j] = _dirichlet_multinomial(prior + share * rest, own).sum()
     return result
 
 

@@ -174,7 +174,11 @@ def _make_sampler(
     uses_cells: bool,
     recipe: CrossFitRecipe,
 ) -> ResidualSampler | ScaledSampler:
-    """Calibrates the ensemble by a jackknife, and by cells where covariates repeat."""
+    """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife.
+
+    With cells the networks' differences count in full. By the jackknife the mean of all
+    varies less than one of them; that much is left to errors that they share.
+    """
     scale = _sampling_scale(rng, result)
     if not uses_cells:
         return ScaledSampler(corrected.sampler, scale)
@@ -186,7 +190,7 @@ def _make_sampler(
         result.folded,
         recipe.least_cell_size,
         len(result.member_fold),
-        draw_scale=scale,
+        draw_scale=max(scale, 1.0),
     )
 
 
