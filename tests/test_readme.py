@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -119,18 +120,55 @@ def test_the_two_commands_of_the_readme_exist():
         assert (ROOT / command).stat().st_mode & 0o111
 
 
-def test_rows_of_results_in_the_readme_are_those_of_the_tables():
+RESULTS = ROOT / "experiments" / "results"
+
+
+def test_rows_of_results_are_those_of_the_tables():
     shown = [
         line
-        for line in READMES[0].read_text().splitlines()
+        for line in (RESULTS / "README.md").read_text().splitlines()
         if line.startswith(
             ("| li_1 |", "| acic |", "| li:", "| bootstrap_", "| epinet")
         )
     ]
     tables = {
         line
-        for path in (ROOT / "experiments" / "results").glob("*/table.md")
+        for path in RESULTS.glob("*/table.md")
         for line in path.read_text().splitlines()
     }
     assert len(shown) >= 10
     assert [line for line in shown if line not in tables] == []
+
+
+def average(folder, method, rows):
+    """Averages coverage and widths of a method over the results of a folder."""
+    lines = (RESULTS / folder / "results.jsonl").read_text().splitlines()
+    found = [row for row in map(json.loads, lines) if row["task"]["method"] == method]
+    if rows is not None:
+        sizes = ("observational", "experimental")
+        found = [row for row in found if tuple(row["task"][s] for s in sizes) == rows]
+    names = ("set_coverage", "width", "oracle_width")
+    means = [sum(row[name] for row in found) / len(found) for name in names]
+    return len(found), f"{means[0]:.1%} at {means[1]:.3f}", f"{means[2]:.3f}"
+
+
+@pytest.mark.parametrize(
+    ("start", "folder", "rows"),
+    [
+        ("Li Model 1, 15 binary", "crossfit_low_dim", None),
+        ("Other members", "crossfit_members", None),
+        ("Li Model 1, 5k", "crossfit_scale", (5_000, 2_500)),
+        ("Li Model 1, 20k", "crossfit_scale", (20_000, 10_000)),
+        ("Li Model 1, 1M", "crossfit_scale", (1_000_000, 1_000_000)),
+        ("ACIC", "crossfit_high_dim", None),
+    ],
+)
+def test_numbers_of_the_readme_are_means_of_the_results(start, folder, rows):
+    (line,) = re.findall(rf"^\| {start}.*$", READMES[0].read_text(), re.MULTILINE)
+    _, count, default, counting, set_width = line.strip("| ").split(" | ")
+    expected = average(folder, "crossfit", rows)
+    assert (int(count), default, set_width) == expected
+    if "%" in counting:
+        assert counting == average(folder, "frequencies", rows)[1]
+    else:
+        assert folder == "crossfit_high_dim"

@@ -39,7 +39,7 @@ def agrees(text: str, row: PaperRow) -> bool:
 
 
 PAGES = [
-    EXPERIMENTS.parent / "README.md",
+    EXPERIMENTS / "results" / "README.md",
     *sorted((EXPERIMENTS / "results").glob("*/table.md")),
 ]
 
