@@ -114,8 +114,9 @@ def residual_mean(
       >>> round(float(found.mu[0, 1]), 3)  # (100 * 0.5 + 60) / (100 + 100)
       0.55
       >>> half = settings._replace(experimental_share=np.array([0.5]))
-      >>> round(float(residual_mean(atoms, *tables, half).mu[0, 1]), 3)  # half
-      0.525
+      >>> found = residual_mean(atoms, *tables, half)
+      >>> round(float(found.mu[0, 1]), 3)  # (100 * 0.5 + 30) / (100 + 50)
+      0.533
     """
     dtype = np.asarray(atoms.mu).dtype
     joint, mu = _checked_atoms("atoms", atoms)
