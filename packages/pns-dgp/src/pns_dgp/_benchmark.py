@@ -66,11 +66,11 @@ def export_benchmark(
       >>> rows = np.random.default_rng(0).normal(size=(500, 3))
       >>> model = acic_model(num_active=2, covariates=RowCovariates(rows))
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     made = export_benchmark(model, f"{folder}/made", 0, 100, 20_000, 20_000)
-      >>> _, x, y = made.experimental
+      ...     written = export_benchmark(model, f"{folder}/new", 0, 100, 20_000, 20_000)
+      >>> _, x, y = written.experimental
       >>> round(float(y[x == 1].mean()), 2), round(float(y[x == 0].mean()), 2)
       (0.51, 0.54)
-      >>> made.truth.atoms.mu.mean(axis=0)[::-1].round(2).tolist()
+      >>> written.truth.atoms.mu.mean(axis=0)[::-1].round(2).tolist()
       [0.51, 0.54]
     """
     folder, seed, names = Path(folder), int(seed), _covariate_names(model)
@@ -157,9 +157,9 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
       >>> rows = np.random.default_rng(0).normal(size=(500, 3))
       >>> model = acic_model(num_active=2, covariates=RowCovariates(rows))
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     made = export_benchmark(model, f"{folder}/made", 0, 300, 200, 100)
-      ...     found = read_benchmark(f"{folder}/made")
-      >>> bool(np.all(found.experimental.z == made.experimental.z)), found.card["rows"]
+      ...     written = export_benchmark(model, f"{folder}/new", 0, 300, 200, 100)
+      ...     found = read_benchmark(f"{folder}/new")
+      >>> bool(np.all(found.experimental.z == written.experimental.z)), found.card["rows"]
       (True, {'observational': 300, 'experimental': 200, 'test': 100})
       >>> float(np.abs(found.truth.pns - model.oracle(found.z_test).pns).max())
       0.0
