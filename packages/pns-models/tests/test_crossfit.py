@@ -94,7 +94,7 @@ def test_means_of_a_fold_are_those_of_its_members_for_every_row(result):
 
 
 def test_subspaces_hold_uncorrelated_combinations_that_members_use(folded, result):
-    """With a bottleneck of one column a single member's subspace is its own."""
+    """For each fold and for all members; none without a bottleneck."""
     counts = folded.counts
     z, units = counts.z, sum(part.sum(axis=(1, 2)) for part in counts[1:])
     covariance = np.cov(z, rowvar=False, aweights=units)
