@@ -394,6 +394,15 @@ def test_settings_are_drawn_by_weight_and_averaged():
     np.testing.assert_array_equal(drawn.draw_scale + 2, drawn.observational_strength)
 
 
+def test_an_average_of_equal_settings_is_that_setting():
+    """Weights that sum to 1 up to rounding would give a share a little above 1."""
+    weight = np.full(3, 1 / 3) + np.finfo(float).eps
+    ones = pi.ResidualSettings(*np.ones((6, 3)))
+    assert weight @ ones.rare_factor > 1
+    for field in pi.ResidualProfile(ones, weight, np.zeros(3), 0.0).mean():
+        np.testing.assert_array_equal(field, [1.0])
+
+
 def make_profile():
     """Five points; strengths 32 and 128, 64 and 64 have the same geometric mean."""
     fields = np.array(

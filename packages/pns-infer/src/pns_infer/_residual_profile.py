@@ -89,9 +89,13 @@ class ResidualProfile(NamedTuple):
         return ResidualSettings(*(field[chosen] for field in self.settings))
 
     def mean(self) -> ResidualSettings:
-        """Averages the settings over the profile: one of each."""
+        """Averages the settings over the profile: one of each, within their range."""
         return ResidualSettings(
-            *(np.array([self.weight @ field]) for field in self.settings)
+            *(
+                # Weights sum to 1 up to rounding; a share of 1 must not exceed 1.
+                np.clip([self.weight @ field], field.min(), field.max())
+                for field in self.settings
+            )
         )
 
     def marginal(
