@@ -7,7 +7,7 @@ import numpy as np
 import pns_models as pm
 import pytest
 from flax import nnx
-from pns_models import _crossfit, _member_groups, _members
+from pns_models import _crossfit, _members, _placement
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 BACKBONE = pm.Backbone(4, 1, bottleneck=2)
@@ -185,7 +185,7 @@ def test_an_interrupted_run_continues_to_the_same_result(
     folded, result, tmp_path, monkeypatch, num_chunks
 ):
     """In the group that judges the recipe, and in that of the other members."""
-    train, calls = _member_groups.train_members, []
+    train, calls = _placement.train_members, []
     per_chunk = folded.num_folds  # both groups have a member per fold
 
     def broken(*arguments):
@@ -196,7 +196,7 @@ def test_an_interrupted_run_continues_to_the_same_result(
 
     options = {"checkpoint_dir": tmp_path, "checkpoint_seconds": 0}
     with monkeypatch.context() as context:
-        context.setattr(_member_groups, "train_members", broken)
+        context.setattr(_placement, "train_members", broken)
         with pytest.raises(KilledError):
             run(folded, **options)
         calls.clear()

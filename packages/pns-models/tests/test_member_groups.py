@@ -7,7 +7,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_models as pm
 import pytest
-from pns_models import _member_groups
+from pns_models import _member_groups, _placement
 from pns_models._checkpoints import RunCheckpoints
 from pns_models._data import flat_weights
 from pns_models._members import make_cells, member_raw
@@ -136,12 +136,12 @@ def test_joined_groups_keep_members_and_folds_together(group):
 def test_losses_or_parameters_that_are_not_finite_are_told(loss, param):
     params = {"kernel": jnp.array([1.0, param])}
     with pytest.raises(pm.DivergedError, match="after 7 steps; try a smaller"):
-        _member_groups._check_finite(7, jnp.array([[0.5, loss]]), params)
+        _member_groups._check_finite(7, np.array([[0.5, loss]]), params)
 
 
 @pytest.mark.parametrize("num_cores", [1, 2])
 def test_the_number_of_cores_does_not_matter(folded, group, monkeypatch, num_cores):
-    monkeypatch.setattr(_member_groups, "_num_cores", lambda: num_cores)
+    monkeypatch.setattr(_placement, "num_cores", lambda: num_cores)
     again = _member_groups.train_group(
         jax.random.key(0),
         folded,

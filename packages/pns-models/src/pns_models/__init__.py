@@ -15,6 +15,7 @@ from pns_models._epinet import Epinet, EpinetConfig
 from pns_models._errors import (
     DamagedModelError,
     DivergedError,
+    LostProcessError,
     NoDrawsError,
     TooFewRowsError,
 )
@@ -32,8 +33,10 @@ from pns_models._loss import loss_by_index
 from pns_models._mlp import Frozen, Kernel, Mlp
 from pns_models._model import FittedModel, load
 from pns_models._network import NETWORKS, Network, NetworkConfig, register_network
+from pns_models._placement import make_mesh
 from pns_models._presets import PORTFOLIO, PRESETS
 from pns_models._prior import PriorDeviation, prior_sd
+from pns_models._processes import is_writer, join_processes
 from pns_models._recipe import Recipe, TrainConfig, make_member_training
 from pns_models._reliability import (
     Reliability,
@@ -67,6 +70,7 @@ __all__ = [
     "HypermodelConfig",
     "Kernel",
     "LogProbabilities",
+    "LostProcessError",
     "Mlp",
     "Network",
     "NetworkConfig",
@@ -90,10 +94,13 @@ __all__ = [
     "fit",
     "fold_counts",
     "group_rows",
+    "is_writer",
+    "join_processes",
     "load",
     "log_probabilities",
     "loss_by_index",
     "make_member_training",
+    "make_mesh",
     "make_standardizer",
     "measure_reliability",
     "merge_counts",

@@ -1,16 +1,21 @@
-"""State of a training run on disk, kept with orbax."""
+"""State of a training run on disk, kept with orbax.
+
+Of several processes one reads and writes, and the others get what it read.
+"""
 
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import Array
 
-from pns_models._arrays import abstract_target, uncommitted
+from pns_models._arrays import uncommitted
 from pns_models._errors import DamagedModelError
+from pns_models._processes import from_writer, is_writer
 
 _FORMAT = 2
 Row = tuple[int, float, float]  # of the history: step, training and held-out loss
@@ -26,22 +31,39 @@ class RunCheckpoints:
           folder: of this run alone; made if it does not exist.
           label: says which run this is.
         """
-        self._manager = None
-        if folder is None:
+        self._manager, self._is_used = None, folder is not None
+        if folder is None or not is_writer():
             return
         self._folder = Path(folder).absolute()
         _claim(self._folder, {"format": _FORMAT, **label})
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=1, enable_async_checkpointing=False
+            max_to_keep=1,
+            enable_async_checkpointing=False,
+            multiprocessing_options=ocp.options.MultiprocessingOptions(
+                primary_host=0, active_processes={0}, barrier_sync_key_prefix="writer"
+            ),
+            create=False,
         )
-        self._manager = ocp.CheckpointManager(self._folder / "steps", options=options)
+        steps = self._folder / "steps"
+        steps.mkdir(exist_ok=True)
+        self._manager = ocp.CheckpointManager(steps, options=options)
 
     def restore(self, state: Any) -> tuple[Any, list[Row]]:
         """Returns the newest saved state and history, or the given state and none."""
+        found, rows = self._read(state)
+        if not self._is_used:
+            return found, rows
+        num_rows = int(from_writer(np.array(len(rows))))
+        table = np.zeros((num_rows, 3))
+        table[: len(rows)] = rows if rows else table
+        found, table = from_writer((jax.tree.map(np.asarray, found), table))
+        return uncommitted(found), [(int(s), float(t), float(h)) for s, t, h in table]
+
+    def _read(self, state: Any) -> tuple[Any, list[Row]]:
         if self._manager is None or self._manager.latest_step() is None:
             return state, []
         args = ocp.args.Composite(
-            state=ocp.args.StandardRestore(abstract_target(state)),
+            state=ocp.args.StandardRestore(jax.tree.map(np.asarray, state)),
             history=ocp.args.JsonRestore(),
         )
         step = self._manager.latest_step()
@@ -52,14 +74,15 @@ class RunCheckpoints:
                 f"{self._folder}: the checkpoint of step {step} cannot be read; delete "
                 "the folder to train from the start."
             ) from error
-        return uncommitted(saved["state"]), [tuple(row) for row in saved["history"]]
+        return saved["state"], [tuple(row) for row in saved["history"]]
 
     def save(self, step: int, state: Any, history: list[Row]) -> None:
         """Saves the state after a step, unless it is there already."""
         if self._manager is None or self._manager.latest_step() == step:
             return
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(state), history=ocp.args.JsonSave(history)
+            state=ocp.args.StandardSave(jax.tree.map(np.asarray, state)),
+            history=ocp.args.JsonSave(history),
         )
         self._manager.save(step, args=args)
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from pns_models._anchored import AnchoredConfig
@@ -72,6 +73,7 @@ def cross_fit(
     progress: bool = True,
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
+    mesh: Mesh | None = None,
 ) -> CrossFit:
     """Chooses a recipe by its cross-fitted loss, and trains an ensemble by it.
 
@@ -89,6 +91,8 @@ def cross_fit(
         one for the other members; if it holds the same run, training continues from
         there, to the same result.
       checkpoint_seconds: least time between two checkpoints.
+      mesh: the devices to train on, from `make_mesh`; None takes all. The result is the
+        same up to rounding.
 
     Raises:
       DivergedError: if a loss is not finite.
@@ -132,6 +136,7 @@ def cross_fit(
             checkpoints,
             checkpoint_seconds,
             progress,
+            mesh,
         )
 
     tried = [

@@ -24,6 +24,10 @@ class TooFewRowsError(ValueError):
         self.experimental = experimental
 
 
+class LostProcessError(RuntimeError):
+    """Another process of the same run has ended."""
+
+
 class NoDrawsError(ValueError):
     """Draws were asked of a network that has none."""
 

@@ -2,16 +2,11 @@
 
 Training runs in chunks, with an evaluation after each. Weights, folds and keys of the
 members follow from the group's key, so a checkpoint keeps only what training changes.
-
-On a CPU a step is too small for two cores, so every core trains a member of its own.
 """
 
-import concurrent.futures
-import functools
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from pns_models._batches import numpy_rng
@@ -28,15 +24,14 @@ from pns_models._errors import DivergedError
 from pns_models._folds import FoldedCounts
 from pns_models._links import log_probabilities
 from pns_models._members import (
-    Cells,
     MemberProgram,
     Members,
     draw_weights,
     make_cells,
     member_raw,
-    train_members,
 )
 from pns_models._optimizer import make_optimizer
+from pns_models._placement import State, changing, place_members
 from pns_models._recipe import Recipe
 
 _ROWS = 8192  # rows whose raw numbers are made at a time
@@ -71,6 +66,7 @@ def train_group(
     checkpoints: RunCheckpoints,
     checkpoint_seconds: float,
     progress: bool,
+    mesh: Mesh | None = None,
 ) -> MemberGroup:
     """Trains some members for each fold.
 
@@ -83,6 +79,7 @@ def train_group(
       checkpoints: of this group alone.
       checkpoint_seconds: least time between two of them.
       progress: show a bar; never shown off a terminal.
+      mesh: of the devices, from `make_mesh`; None takes what there is.
 
     Raises:
       DivergedError: if a loss is not finite.
@@ -92,30 +89,29 @@ def train_group(
     program, members = _make_members(key, folded, z.shape[1], recipe, members_per_fold)
     cells = make_cells(folded, z, config.batch_size)
     some, some_z = _some_rows(folded, z)
-    changing, rows = checkpoints.restore(_changing(members))
-    group = MemberGroup(recipe, program.structure, changing[0], members.fold, rows)
-    parts = _split_members(_changed(members, changing))
-    step, saved = int(changing[2][0]), time.monotonic()
+    state, rows = checkpoints.restore(changing(members))
+    group = MemberGroup(recipe, program.structure, state[0], members.fold, rows)
+    placed = place_members(mesh, program, _changed(members, state), cells)
+    step, saved = int(state[2][0]), time.monotonic()
     show = progress and sys.stderr.isatty()
     bar = tqdm.tqdm(total=config.max_steps, initial=step, disable=not show, unit="step")
-    with bar, concurrent.futures.ThreadPoolExecutor(_num_cores()) as pool:
+    with bar:
         while step < config.max_steps:
             size = min(-(-config.max_steps // _CHUNKS), config.max_steps - step)
-            train = functools.partial(_train_part, program, size, cells)
-            parts, losses = zip(*pool.map(train, parts), strict=True)
+            losses = placed.train(size)
             step += size
-            changing = _join([_changing(part) for part in parts])
-            _check_finite(step, jnp.concatenate(losses), changing[0])
-            group = group._replace(params=changing[0])
-            loss = float(np.mean([jnp.mean(part) for part in losses]))
+            state = placed.state()
+            _check_finite(step, losses, state[0])
+            group = group._replace(params=state[0])
+            loss = float(losses.mean(dtype=np.float64))
             held_out = held_out_loss(group, some, some_z)
             rows.append((step, loss, held_out))
             bar.update(size)
             bar.set_postfix(loss=f"{loss:.4f}", held_out=f"{held_out:.4f}")
             if time.monotonic() - saved >= checkpoint_seconds:
-                checkpoints.save(step, changing, rows)
+                checkpoints.save(step, state, rows)
                 saved = time.monotonic()
-    checkpoints.save(step, changing, rows)
+    checkpoints.save(step, state, rows)
     checkpoints.close()
     return group
 
@@ -151,46 +147,13 @@ def _make_members(
     return MemberProgram(structure, optimizer), members
 
 
-def _num_cores() -> int:
-    """Counts the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _split_members(members: Members) -> list[Members]:
-    """Cuts into members that train at the same time; accelerators take all at once."""
-    if jax.default_backend() != "cpu":
-        return [members]
-    return [
-        jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], members)
-        for i in range(len(members.fold))
-    ]
-
-
-def _train_part(
-    program: MemberProgram, num_steps: int, cells: Cells, part: Members
-) -> tuple[Members, Float[Array, "m num_steps"]]:
-    """Trains some members, and waits for them: a thread of the pool is one core."""
-    return jax.block_until_ready(train_members(program, num_steps, part, cells))
-
-
-def _join(parts: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-
-
-def _changing(members: Members) -> tuple[Any, Any, Int[Array, " m"]]:
-    """Picks what training changes, and a checkpoint keeps."""
-    return members.params, members.optimizer, members.step
-
-
-def _changed(members: Members, changing: tuple[Any, Any, Int[Array, " m"]]) -> Members:
-    """Puts back what `_changing` picked."""
-    params, optimizer, step = changing
+def _changed(members: Members, state: State) -> Members:
+    """Puts back what `changing` picked."""
+    params, optimizer, step = state
     return members._replace(params=params, optimizer=optimizer, step=step)
 
 
-def _check_finite(step: int, losses: Float[Array, "m size"], params: Any) -> None:
+def _check_finite(step: int, losses: Float[np.ndarray, "m size"], params: Any) -> None:
     """Raises if training diverged; the last step shows in the parameters alone."""
     leaves = [losses, *jax.tree.leaves(params)]
     if not all(bool(jnp.isfinite(leaf).all()) for leaf in leaves):
@@ -264,5 +227,9 @@ def held_out_loss(
 
 def join_groups(first: MemberGroup, second: MemberGroup) -> MemberGroup:
     """Puts two groups of the same recipe into one, with the history of the second."""
-    params, fold = _join([(first.params, first.fold), (second.params, second.fold)])
+    params, fold = jax.tree.map(
+        lambda *leaves: jnp.concatenate(leaves),
+        (first.params, first.fold),
+        (second.params, second.fold),
+    )
     return second._replace(params=params, fold=fold)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from pns_models._data import flat_weights
@@ -27,6 +28,7 @@ from pns_models._folds import FoldedCounts
 from pns_models._links import log_probabilities
 from pns_models._optimizer import Optimizer
 
+DATA = "data"  # axis of a mesh whose devices share the visits of a step
 _NUM_TICKETS = 2**30  # about; their running number must fit into int32
 
 
@@ -172,7 +174,10 @@ def _draw_places(
     """Draws one ticket from each of several equal parts, and finds its cell."""
     size = len(starts) - 1
     ticket = jax.random.randint(key, (size,), starts[:-1], starts[1:])
-    return jnp.searchsorted(tickets, ticket, side="right")
+    places = jnp.searchsorted(tickets, ticket, side="right")
+    if DATA in jax.sharding.get_abstract_mesh().axis_names:
+        return jax.lax.with_sharding_constraint(places, PartitionSpec(DATA))
+    return places
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -1,0 +1,208 @@
+"""Where members train: on the cores of a CPU, or on a mesh of devices.
+
+A mesh has two axes. Along `member` each device has members of its own and trains them
+without a word to the others. Along `data` devices share members: each keeps a part of the
+cells and takes a part of the visits of every step, and gradients are summed. The result is
+the same up to rounding.
+
+On one CPU a step is too small for two cores, so every core trains a member of its own.
+"""
+
+import concurrent.futures
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
+
+from pns_models._members import DATA, Cells, MemberProgram, Members, train_members
+from pns_models._processes import telling_of_lost_processes
+
+MEMBER = "member"
+State = tuple[Any, Any, Any]  # parameters, optimizer and step of members
+
+
+def make_mesh(num_data: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
+    """Arranges devices for `cross_fit`.
+
+    Args:
+      num_data: devices that share the rows of the tables; as many take the same members.
+        More than one only if the tables do not fit into one.
+      devices: all of all processes if None.
+
+    Returns:
+      A mesh with the axes `member` and `data`.
+
+    Example:
+      >>> make_mesh(num_data=1).axis_names
+      ('member', 'data')
+    """
+    devices = jax.devices() if devices is None else devices
+    if num_data < 1 or len(devices) % num_data:
+        raise ValueError(
+            f"num_data must divide the number of devices, {len(devices)}, got {num_data}."
+        )
+    return Mesh(np.array(devices).reshape(-1, num_data), (MEMBER, DATA))
+
+
+class Placement(Protocol):
+    """Members where they train."""
+
+    def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
+        """Takes steps of every member; returns their losses."""
+        ...
+
+    def state(self) -> State:
+        """Returns what training changes, of all members, on the first device."""
+        ...
+
+
+def place_members(
+    mesh: Mesh | None, program: MemberProgram, members: Members, cells: Cells
+) -> Placement:
+    """Brings members and cells to where they train; None takes what there is."""
+    if mesh is not None:
+        return OnMesh(mesh, program, members, cells)
+    if jax.default_backend() == "cpu" and jax.device_count() == 1:
+        return OnCores(program, members, cells)
+    return OnMesh(make_mesh(), program, members, cells)
+
+
+class OnCores:
+    """Every core of this process trains one member at a time."""
+
+    def __init__(self, program: MemberProgram, members: Members, cells: Cells):
+        """Cuts the members apart."""
+        self._program, self._cells = program, cells
+        self._parts = [
+            jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], members)
+            for i in range(len(members.fold))
+        ]
+
+    def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
+        """Takes steps of every member; returns their losses."""
+        with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
+            train = functools.partial(self._train_part, num_steps)
+            self._parts, losses = zip(*pool.map(train, self._parts), strict=True)
+        return np.concatenate(losses)
+
+    def state(self) -> State:
+        """Returns what training changes, of all members."""
+        states = [changing(part) for part in self._parts]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+
+    def _train_part(self, num_steps: int, part: Members) -> Any:
+        """Trains a member, and waits for it: a thread of the pool is one core."""
+        return jax.block_until_ready(
+            train_members(self._program, num_steps, part, self._cells)
+        )
+
+
+class OnMesh:
+    """Every device trains its members, or its part of their visits.
+
+    All processes of a run make the same one, and get the same answers.
+    """
+
+    def __init__(
+        self, mesh: Mesh, program: MemberProgram, members: Members, cells: Cells
+    ):
+        """Sends each device what it works on."""
+        self._mesh, self._program = mesh, program
+        self._num_members = len(members.fold)
+        # All devices have as many members: the first train twice, in vain.
+        order = np.arange(
+            -(-self._num_members // mesh.shape[MEMBER]) * mesh.shape[MEMBER]
+        )
+        filled = jax.tree.map(lambda leaf: leaf[order % self._num_members], members)
+        size = mesh.shape[DATA]
+        weights = _padded(filled.weights, 1, size)
+        self._members = self._put(
+            filled._replace(key=jax.random.key_data(filled.key), weights=None),
+            PartitionSpec(MEMBER),
+        )._replace(weights=self._put(weights, PartitionSpec(MEMBER, DATA)))
+        self._cells = Cells(
+            self._put(_padded(cells.z, 0, size), PartitionSpec(DATA)),
+            self._put(_padded(cells.entry, 0, size), PartitionSpec(DATA)),
+            *self._put((cells.tickets, cells.starts), PartitionSpec()),
+        )
+
+    def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
+        """Takes steps of every member; returns their losses."""
+        self._members, losses = _train_on_mesh(
+            self._mesh, self._program, num_steps, self._members, self._cells
+        )
+        return self._fetch(losses)[: self._num_members]
+
+    def state(self) -> State:
+        """Returns what training changes, of all members."""
+        found = self._fetch(changing(self._members))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[: self._num_members]), found)
+
+    def _put(self, tree: Any, spec: PartitionSpec) -> Any:
+        """Sends what every process has to the devices of all."""
+        sharding = NamedSharding(self._mesh, spec)
+
+        def put(leaf: Array | np.ndarray) -> Array:
+            leaf = np.asarray(leaf)
+            return jax.make_array_from_callback(leaf.shape, sharding, leaf.__getitem__)
+
+        return jax.tree.map(put, tree)
+
+    def _fetch(self, tree: Any) -> Any:
+        """Brings what devices of all processes have to every process."""
+        everywhere = NamedSharding(self._mesh, PartitionSpec())
+        with telling_of_lost_processes():
+            copies = jax.jit(lambda tree: tree, out_shardings=everywhere)(tree)
+            return jax.tree.map(
+                lambda leaf: np.asarray(leaf.addressable_data(0)), copies
+            )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _train_on_mesh(
+    mesh: Mesh, program: MemberProgram, num_steps: int, members: Members, cells: Cells
+) -> tuple[Members, Float[Array, "m num_steps"]]:
+    """Trains as `train_members` does; the compiler cuts the visits along `data`."""
+
+    def train(members: Members, cells: Cells) -> tuple[Members, Array]:
+        key = jax.random.wrap_key_data(members.key)
+        trained, losses = train_members(
+            program, num_steps, members._replace(key=key), cells
+        )
+        return trained._replace(key=members.key), losses
+
+    own, shared = PartitionSpec(MEMBER), PartitionSpec()
+    return jax.shard_map(
+        train,
+        mesh=mesh,
+        in_specs=(own, shared),
+        out_specs=(own, own),
+        axis_names={MEMBER},
+        check_vma=False,  # JAX 0.10 cannot check a searchsorted
+    )(members, cells)
+
+
+def _padded(leaf: Array | np.ndarray, axis: int, multiple: int) -> np.ndarray:
+    """Fills an axis up with zeros that no visit meets."""
+    leaf = np.asarray(leaf)
+    widths = [(0, 0)] * leaf.ndim
+    widths[axis] = (0, -leaf.shape[axis] % multiple)
+    return np.pad(leaf, widths)
+
+
+def changing(members: Members) -> State:
+    """Picks what training changes, and a checkpoint keeps."""
+    return members.params, members.optimizer, members.step
+
+
+def num_cores() -> int:
+    """Counts the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

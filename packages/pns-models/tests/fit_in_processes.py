@@ -1,0 +1,37 @@
+"""Fits a small ensemble as one of several processes.
+
+Not a test itself: a test starts it. Arguments: the file to write, the folder of checkpoints
+("" for none), steps of training, and if there are other processes the port of the first,
+their number, and the number of this one.
+"""
+
+import sys
+
+import jax
+import numpy as np
+import pns_models as pm
+from conftest import make_tables
+
+
+def main(path, checkpoint_dir, num_steps, port=None, *numbers):
+    """Writes what the members say of all rows."""
+    if port is not None:
+        pm.join_processes(f"127.0.0.1:{port}", *map(int, numbers))
+    jax.config.update("jax_disable_most_optimizations", True)  # compiles quickly
+    training = pm.make_member_training(2e-2, max_steps=int(num_steps), batch_size=64)
+    recipe = pm.Recipe(pm.AnchoredConfig(pm.Backbone(4, 1, bottleneck=2)), training)
+    counts = pm.counts_from_tables(*make_tables(), merge=False)
+    fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
+    result = pm.cross_fit(
+        jax.random.key(0),
+        pm.fold_counts(counts, fold)[0],
+        [recipe],
+        members_per_fold=2,
+        checkpoint_dir=checkpoint_dir or None,
+        checkpoint_seconds=0,
+    )
+    np.savez(path, raw=np.stack([*result.held_out, *result.fold_means]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,83 @@
+"""Several processes on the loopback address: one result, one writer, no hang."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROGRAM = Path(__file__).parent / "fit_in_processes.py"
+
+
+def start(*arguments):
+    """Starts a process with one device."""
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), *map(str, arguments)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_two(folder, num_steps, checkpoint_dir=""):
+    """Starts two processes that share a fit, each with a file of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return [
+        start(folder / f"{i}.npz", checkpoint_dir, num_steps, port, 2, i)
+        for i in range(2)
+    ]
+
+
+def read(path):
+    with np.load(path) as found:
+        return found["raw"]
+
+
+def test_two_processes_find_what_one_finds_and_go_on_where_two_were_killed(tmp_path):
+    checkpoints, steps = tmp_path / "runs", 20
+    two = start_two(tmp_path, steps, checkpoints)
+    first = checkpoints / "recipe_0" / "steps"
+    wait_for(lambda: first.is_dir() and any(p.name.isdigit() for p in first.iterdir()))
+    for process in two:
+        process.kill()
+        process.communicate()
+    alone = start(tmp_path / "alone.npz", "", steps)
+    for process in (*start_two(tmp_path, steps, checkpoints), alone):
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+    for name in ("0.npz", "1.npz"):
+        np.testing.assert_array_equal(
+            read(tmp_path / name), read(tmp_path / "alone.npz")
+        )
+
+
+@pytest.mark.parametrize("victim", [1, 0])
+def test_if_a_process_dies_the_other_ends_and_says_so(tmp_path, victim):
+    checkpoints = tmp_path / "runs"
+    two = start_two(tmp_path, 500_000, checkpoints)
+    first = checkpoints / "recipe_0" / "steps"
+    wait_for(lambda: first.is_dir() and any(p.name.isdigit() for p in first.iterdir()))
+    two[victim].send_signal(signal.SIGKILL)
+    _, said = two[1 - victim].communicate(timeout=300)
+    two[victim].communicate()
+    assert two[1 - victim].returncode != 0
+    if victim == 1:
+        assert "LostProcessError: another process of this run has ended" in said
+    else:
+        assert "another task died" in said  # by JAX, which ends the process
+
+
+def wait_for(is_there):
+    for _ in range(2400):
+        if is_there():
+            return
+        time.sleep(0.05)
+    pytest.fail("training did not start")
