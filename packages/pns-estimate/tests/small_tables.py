@@ -83,7 +83,9 @@ class LinearMethod:
     sentence = "coefficients that were drawn"
     recipe = None
 
-    def fit(self, key, counts, recipe, progress=False, groups=None):
+    def fit(
+        self, key, counts, recipe, progress=False, groups=None, checkpoint_dir=None
+    ):
         standardizer = pm.make_standardizer(counts)
         shape = (counts.z.shape[1], 6)
         coefficients = 0.3 * np.asarray(jax.random.normal(key, shape))
@@ -103,7 +105,9 @@ class FoldedMethod(LinearMethod):
 
     name = "folded"
 
-    def fit(self, key, counts, recipe, progress=False, groups=None):
+    def fit(
+        self, key, counts, recipe, progress=False, groups=None, checkpoint_dir=None
+    ):
         fit = super().fit(key, counts, recipe)
         labels = np.arange(len(counts.z)) if groups is None else groups
         return fit._replace(
@@ -121,6 +125,7 @@ pe.register_method(FoldedMethod())
 def fit(observational, experimental, method="linear", **options):
     """Fits with settings of the estimator and of `fit` mixed."""
     keys = ("missing", "unseen", "seed", "num_draws", "calibrate", "recipe")
+    keys += ("checkpoint_dir",)
     own = {k: options.pop(k) for k in keys if k in options}
     defaults = {"num_draws": 300, "calibrate": method not in ("linear", "folded")}
     estimator = pe.PnsEstimator(method, **{**defaults, **own})

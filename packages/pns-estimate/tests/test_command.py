@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -20,6 +21,7 @@ from pns_estimate import (
     _flags,
     _run_folder,
 )
+from pns_estimate._errors import InterruptedFitError
 from small_tables import LinearSampler, draw_table
 
 
@@ -147,6 +149,11 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         (
             (*FIT, "--gains=1,0,0,-1", "--budget=2", "--out=o"),
             "--budget must be a share",
+        ),
+        ((*FIT, "--process_id=1", "--out=o"), "--process_id belong together"),
+        (
+            ("--load=m", "--predict=people.csv", "--distributed", "--out=o"),
+            "--load fits nothing, so one process is enough",
         ),
         ((*FIT, "--cost=1", "--out=o"), "--cost is for decisions: give --gains"),
         (
@@ -434,6 +441,32 @@ def test_a_rerun_after_kill_9_works(folder, in_process):
     assert done.returncode == 0, done.stderr
     written = {p.name for p in (folder / "killed").iterdir()}
     assert "report.html" in written and not left - {"model"} & written
+
+
+def test_a_run_that_lost_a_process_goes_on_from_its_checkpoints(
+    folder, in_process, monkeypatch
+):
+    seen = []
+
+    def lose(estimator, prepared):
+        kept = Path(estimator.checkpoint_dir)
+        seen.append(kept.exists())
+        kept.mkdir(exist_ok=True)
+        raise InterruptedFitError("another process of this run has ended")
+
+    with monkeypatch.context() as context:
+        context.setattr(pe.PnsEstimator, "_fit_prepared", lose)
+        for _ in range(2):
+            done = in_process(*QUICK, "--out=lost")
+            assert done.returncode == 2
+            assert done.stderr.endswith(": another process of this run has ended\n")
+            left = {p.name for p in (folder / "lost").iterdir()}
+            assert left == {".unfinished", "checkpoints"}
+    assert seen == [False, True]
+    done = in_process(*QUICK, "--out=lost")
+    assert done.returncode == 0, done.stderr
+    written = {p.name for p in (folder / "lost").iterdir()}
+    assert "model" in written and not left & written
 
 
 @pytest.mark.parametrize(

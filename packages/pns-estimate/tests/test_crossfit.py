@@ -13,6 +13,7 @@ import pytest
 from pns_estimate.methods.crossfit import CROSSFIT
 from pns_estimate.methods.residual import CellCounts, ResidualSampler, choose_cells
 from pns_estimate.methods.ridge import RidgeSampler
+from pns_models import _placement
 from small_tables import draw_table, fit, small_recipe
 
 
@@ -283,3 +284,21 @@ def test_intervals_are_narrower_with_more_people():
         answer = estimator.intervals(draw_table(50, True, 5)[covariates])
         widths.append((answer["upper"] - answer["lower"]).mean())
     assert widths[1] < widths[0] - 0.02
+
+
+def test_a_fit_goes_on_from_its_own_checkpoints_alone(tmp_path, monkeypatch):
+    tables = draw_table(800, False, 7), draw_table(600, True, 8)
+    options = {"method": "crossfit", "recipe": small_recipe("crossfit")}
+    options |= {"covariates": ["age", "member"], "checkpoint_dir": tmp_path}
+    whole = fit(*tables, **options)
+
+    def refuse(*arguments):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(_placement, "train_members", refuse)
+    again = fit(*tables, **options)
+    people = tables[1].head(20)
+    pd.testing.assert_frame_equal(again.intervals(people), whole.intervals(people))
+    for others, seed in ((tables, 1), ((tables[0][1:], tables[1]), 0)):
+        with pytest.raises(AssertionError, match="trained again"):
+            fit(*others, **options, seed=seed)

@@ -49,6 +49,7 @@ def test_settings_are_read_changed_and_shown():
         "calibrate": True,
         "recipe": recipe,
         "progress": True,
+        "checkpoint_dir": None,
     }
     assert estimator.set_params(recipe=None, num_draws=500) is estimator
     assert repr(estimator) == "PnsEstimator(num_draws=500, seed=3)"

@@ -15,7 +15,9 @@ class GroupedMethod(LinearMethod):
 
     name = "grouped"
 
-    def fit(self, key, counts, recipe, progress=False, groups=None):
+    def fit(
+        self, key, counts, recipe, progress=False, groups=None, checkpoint_dir=None
+    ):
         GROUPED.append(groups)
         return super().fit(key, counts, recipe)
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pandas as pd
 import pns_infer as pi
+import pns_models as pm
 
 from pns_estimate import _flags
 from pns_estimate._columns import Missing, Unseen
@@ -22,7 +23,7 @@ from pns_estimate._prediction import Target
 from pns_estimate._preparation import PreparedTables, prepare_tables
 from pns_estimate._question import Question
 from pns_estimate._report import write_report
-from pns_estimate._run_folder import MODEL, check_run_folder, run_folder
+from pns_estimate._run_folder import CHECKPOINTS, MODEL, check_run_folder, run_folder
 from pns_estimate._table_checks import TableWarning
 from pns_estimate._training_data import Roles, WeightsAre
 from pns_estimate.methods import METHODS, get_method
@@ -35,7 +36,8 @@ _FOR_FITS = (
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    if pm.is_writer():
+        print(text, file=sys.stderr, flush=True)
 
 
 def _check_flags(arguments: Sequence[str]) -> Path:
@@ -63,8 +65,28 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         )
     _check_question()
     out = Path(_flags.OUT.value)
-    check_run_folder(out)
+    if not _flags.DISTRIBUTED.value and not _flags.PROCESS_ID.value:
+        check_run_folder(out)  # else only the process that writes can tell
     return out
+
+
+def _join_processes() -> None:
+    """Joins the other processes of the run, if there are any."""
+    given = {
+        "coordinator_address": _flags.COORDINATOR_ADDRESS.value,
+        "num_processes": _flags.NUM_PROCESSES.value,
+        "process_id": _flags.PROCESS_ID.value,
+    }
+    are_named = [value is not None for value in given.values()]
+    if any(are_named) and not all(are_named):
+        raise UserError(
+            "--coordinator_address, --num_processes and --process_id belong together; "
+            "--distributed alone lets JAX find them."
+        )
+    if any(are_named) or _flags.DISTRIBUTED.value:
+        if _flags.LOAD.value is not None:
+            raise UserError("--load fits nothing, so one process is enough.")
+        pm.join_processes(**given)
 
 
 def _check_question() -> None:
@@ -100,12 +122,15 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
         seed=_flags.SEED.value,
         missing=cast(Missing, _flags.MISSING.value),  # the flag allows no other values
         unseen=cast(Unseen, _flags.UNSEEN.value),
+        progress=pm.is_writer(),
+        checkpoint_dir=out / CHECKPOINTS,
     )
     prepared, people = _prepare(estimator)
     rows = [f"{len(table):,}" for table in prepared[:2]]
     _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
     estimator._fit_prepared(prepared)
-    estimator.save(out / MODEL)
+    if pm.is_writer():
+        estimator.save(out / MODEL)
     return estimator, people
 
 
@@ -210,7 +235,11 @@ def answer(arguments: Sequence[str]) -> None:
       arguments: what the command line has beside the flags, the program first.
     """
     out = _check_flags(arguments[1:])
+    _join_processes()
     use_compilation_cache()
+    if not pm.is_writer():
+        _estimate(out)
+        return
     with run_folder(out):
         estimator, people = _estimate(out)
         try:

@@ -10,6 +10,10 @@ class UserError(ValueError):
     """What was given cannot be used; the message says what to do about it."""
 
 
+class InterruptedFitError(UserError):
+    """A fit that can go on where it stopped."""
+
+
 class NotFittedError(UserError, AttributeError):
     """A question came before `fit` or `load`.
 

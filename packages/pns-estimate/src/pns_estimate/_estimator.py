@@ -47,6 +47,8 @@ class PnsEstimator(Settings, Questions):
         'epinet' and 'ensemble' where people share covariates.
       recipe: the method's settings; its own defaults if None.
       progress: show a bar while fitting, if there is a terminal.
+      checkpoint_dir: a folder for the state of training; a fit that was interrupted
+        there goes on, to the same result. None keeps nothing.
 
     Example:
       >>> import itertools
@@ -109,6 +111,7 @@ class PnsEstimator(Settings, Questions):
         calibrate: bool = True,
         recipe: Any = None,
         progress: bool = True,
+        checkpoint_dir: str | Path | None = None,
     ):
         """Stores the settings."""
         self.method = method
@@ -119,6 +122,7 @@ class PnsEstimator(Settings, Questions):
         self.calibrate = calibrate
         self.recipe = recipe
         self.progress = progress
+        self.checkpoint_dir = checkpoint_dir
 
     _state: FittedState | None = None
     _training_people: TrainingPeople | None = None

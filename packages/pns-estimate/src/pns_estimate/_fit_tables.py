@@ -52,6 +52,7 @@ def fit_tables(
         settings["calibrate"],
         settings["progress"],
         data.groups,
+        settings["checkpoint_dir"],
     )
     squares = data.squared_weights()
     compatibility = run_compatibility_test(

@@ -1,14 +1,17 @@
 """From counts to a calibrated sampler."""
 
+import hashlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import pns_infer as pi
 import pns_models as pm
 from numpy.typing import ArrayLike
 
 from pns_estimate._calibration import calibrate_sampler
-from pns_estimate._errors import UserError
+from pns_estimate._errors import InterruptedFitError, UserError
 from pns_estimate.methods import Method, MethodFit, ScaledSampler, split_key
 
 _TOO_FEW = {
@@ -36,6 +39,7 @@ def fit_method(
     calibrate: bool,
     progress: bool,
     groups: ArrayLike | None = None,
+    checkpoint_dir: str | Path | None = None,
 ) -> CalibratedFit:
     """Fits a method and scales its draws to the largest factor held-out units allow.
 
@@ -47,11 +51,17 @@ def fit_method(
       calibrate: whether to choose the scale of the draws on held-out units.
       progress: whether to show a bar.
       groups: of each row, a label; rows of a group are held out together.
+      checkpoint_dir: where fits that are interrupted can go on; None keeps nothing.
     """
+    folder = None
+    if checkpoint_dir is not None:
+        folder = Path(checkpoint_dir) / _name_fit(key, counts, method, recipe, groups)
     try:
-        learned = method.fit(key, counts, recipe, progress, groups)
+        learned = method.fit(key, counts, recipe, progress, groups, folder)
     except pm.DivergedError as error:
         raise UserError(f"training failed: {error}") from error
+    except pm.LostProcessError as error:
+        raise InterruptedFitError(str(error)) from error
     except pm.TooFewRowsError as error:
         raise UserError(_TOO_FEW[error.part == "fold"]) from error
     sampler, held_out, standardizer = learned[:3]
@@ -63,3 +73,19 @@ def fit_method(
     )
     scaled = ScaledSampler(sampler, calibration.interval[1])
     return CalibratedFit(learned, scaled, calibration)
+
+
+def _name_fit(
+    key: jax.Array,
+    counts: pm.Counts,
+    method: Method,
+    recipe: Any,
+    groups: ArrayLike | None,
+) -> str:
+    """Names a fit by everything that decides it, so that no other goes on with it."""
+    result = hashlib.sha256(f"{method.name} {recipe!r}".encode())
+    for part in (jax.random.key_data(key), *counts):
+        result.update(np.asarray(part).tobytes())
+    if groups is not None:
+        result.update(repr(np.asarray(groups).tolist()).encode())
+    return result.hexdigest()[:16]

@@ -126,6 +126,22 @@ UNSEEN = flags.DEFINE_enum(
     "Categories that the training tables do not have.",
 )
 DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
+DISTRIBUTED = flags.DEFINE_bool(
+    "distributed",
+    False,
+    "Share the fit with the other processes of this job, which JAX finds by itself under "
+    "SLURM, Open MPI and Kubernetes and on TPU slices; elsewhere give the three below. "
+    "All run the same command; process 0 writes.",
+)
+COORDINATOR_ADDRESS = _text_flag(
+    "coordinator_address", "Host and port of process 0, 10.0.0.1:8476 for example."
+)
+NUM_PROCESSES = flags.DEFINE_integer(
+    "num_processes", None, "How many processes share the fit.", lower_bound=1
+)
+PROCESS_ID = flags.DEFINE_integer(
+    "process_id", None, "The number of this process, from 0.", lower_bound=0
+)
 SECTIONS = {
     "Tables": (
         *((OBSERVATIONAL, "FILE"), (EXPERIMENTAL, "FILE"), (PREDICT, "FILE")),
@@ -147,12 +163,20 @@ SECTIONS = {
         (CRITERION, ""),
     ),
     "Output": ((OUT, "FOLDER"), (DEBUG, "")),
+    "Several processes": (
+        *((DISTRIBUTED, ""), (COORDINATOR_ADDRESS, "HOST:PORT")),
+        *((NUM_PROCESSES, "NUMBER"), (PROCESS_ID, "NUMBER")),
+    ),
 }
 """Flags as the help groups them, each with what its value is; choices name themselves."""
 
-SETTINGS = tuple(
-    flag for section in SECTIONS.values() for flag, _ in section if flag is not DEBUG
+_HOW = ("Output", "Several processes")
+SETTINGS = (
+    *(flag for name in SECTIONS if name not in _HOW for flag, _ in SECTIONS[name]),
+    OUT,
 )
+"""Flags that decide what is written."""
+
 _COLUMN = 30  # where the explanations start
 
 

@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import InterruptedFitError, UserError
 
 MODEL = "model"
+CHECKPOINTS = "checkpoints"
 _MARKER = ".unfinished"
 _WRITTEN = (
     *("intervals.parquet", "intervals.csv", "decisions.csv", "averages.csv"),
     *("sorted_groups.csv", "subgroups.csv", "values.csv"),
-    *("report.html", "summary.json", "config.json", MODEL),
+    *("report.html", "summary.json", "config.json", MODEL, CHECKPOINTS),
 )
 
 
@@ -40,7 +41,8 @@ def check_run_folder(out: Path) -> None:
 def run_folder(out: Path) -> Iterator[None]:
     """Makes and locks the folder, and removes what an unfinished run left in it.
 
-    If the run fails, what it wrote is removed, but for a model that is complete.
+    If the run fails, what it wrote is removed, but for a model that is complete. If it
+    was killed, or lost another process, checkpoints stay for the next run.
     """
     is_new = not out.exists()
     try:
@@ -54,9 +56,11 @@ def run_folder(out: Path) -> Iterator[None]:
         if not _lock(file) or not _is_same(file, out / _MARKER):
             raise UserError(f"another run is writing to {out}; name a new folder.")
         check_run_folder(out)
-        _clear(out)
+        _clear(out, keep=(CHECKPOINTS,))
         try:
             yield
+        except InterruptedFitError:
+            raise
         except BaseException:
             _clear(out, keep=(MODEL,))
             if not (out / MODEL).exists():
@@ -64,6 +68,7 @@ def run_folder(out: Path) -> Iterator[None]:
                 if is_new:
                     out.rmdir()
             raise
+        _clear_one(out / CHECKPOINTS)
         _finish(out, file)
 
 
@@ -79,10 +84,14 @@ def _clear(out: Path, keep: tuple[str, ...] = ()) -> None:
     for path in out.iterdir():
         if path.name in (_MARKER, *keep) or not _is_ours(path):
             continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        _clear_one(path)
+
+
+def _clear_one(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _finish(out: Path, file: IO[str]) -> None:

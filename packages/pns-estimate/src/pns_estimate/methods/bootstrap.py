@@ -159,6 +159,7 @@ class BootstrapMethod:
         recipe: pm.Recipe | NetworkRecipe,
         progress: bool = False,
         groups: ArrayLike | None = None,
+        checkpoint_dir: Path | None = None,
     ) -> MethodFit:
         """Trains the network and does the solves; with cells, adds their counts."""
         if not isinstance(recipe, NetworkRecipe):
@@ -170,6 +171,7 @@ class BootstrapMethod:
             recipe.recipe,
             progress=progress,
             groups=row_groups(counts, groups),
+            checkpoint_dir=checkpoint_dir,
         )
         merged = pm.merge_counts(counts, only_if_halved=True)
         solved = make_bootstrap(

@@ -68,6 +68,7 @@ class CrossFitMethod:
         recipe: CrossFitRecipe,
         progress: bool = False,
         groups: ArrayLike | None = None,
+        checkpoint_dir: Path | None = None,
     ) -> MethodFit:
         """Trains all members; the sampler needs no further calibration."""
         if not isinstance(recipe, CrossFitRecipe):
@@ -81,7 +82,12 @@ class CrossFitMethod:
         fold = pm.assign_folds(rng, counts, recipe.num_folds, groups)
         folded, held_out_row = pm.fold_counts(counts, fold)
         result = pm.cross_fit(
-            keys.train, folded, recipe.portfolio, recipe.members_per_fold, progress
+            keys.train,
+            folded,
+            recipe.portfolio,
+            recipe.members_per_fold,
+            progress,
+            checkpoint_dir,
         )
         uses_cells = recipe.least_cell_size is not None and are_cells_shared(
             folded.cell_totals()

@@ -102,6 +102,7 @@ class NetworkMethod:
         recipe: pm.Recipe | NetworkRecipe,
         progress: bool = False,
         groups: ArrayLike | None = None,
+        checkpoint_dir: Path | None = None,
     ) -> MethodFit:
         """Trains the network; with a residual the sampler needs no calibration."""
         if not isinstance(recipe, NetworkRecipe):
@@ -113,6 +114,7 @@ class NetworkMethod:
             recipe.recipe,
             progress=progress,
             groups=row_groups(counts, groups),
+            checkpoint_dir=checkpoint_dir,
         )
         inner = NetworkSampler(result.model)
         return add_counts(keys.calibrate, inner, result, recipe.least_cell_size)

@@ -109,6 +109,7 @@ class Method(Protocol):
         recipe: Any,
         progress: bool = False,
         groups: ArrayLike | None = None,
+        checkpoint_dir: Path | None = None,
     ) -> MethodFit:
         """Learns from both tables.
 
@@ -119,6 +120,8 @@ class Method(Protocol):
           recipe: the method's settings.
           progress: whether to show a bar.
           groups: of each row, a label; rows of a group are held out together.
+          checkpoint_dir: of this fit alone; where to keep the state of training, and
+            to continue from. None keeps nothing.
         """
         ...
 
