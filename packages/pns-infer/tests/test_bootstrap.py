@@ -83,9 +83,11 @@ def test_a_cell_of_many_units_is_as_good_as_many_cells():
     np.testing.assert_allclose(errors[0] / errors[1], 1, atol=4 * 0.018)
 
 
-@pytest.mark.parametrize("scope", ["full", "last_layer"])
-def test_shifts_solve_the_dense_system(scope):
-    result = solve_anchored(scope)
+@pytest.mark.parametrize(
+    "scope, direct_up_to", [("full", 8000), ("full", 0), ("last_layer", 8000)]
+)
+def test_shifts_solve_the_dense_system(scope, direct_up_to):
+    result = solve_anchored(scope, direct_up_to=direct_up_to)
     _, z, counts = anchored_data()
     num_moving = result.shifts.shape[1]  # the last layer comes last
     matrix = dense_curvature("ggn")[-num_moving:, -num_moving:]
@@ -95,6 +97,17 @@ def test_shifts_solve_the_dense_system(scope):
         weights = np.sqrt(counts) * normals / column_sizes()
         scores = np.einsum("nc,ncp->p", weights, dense_scores()[..., -num_moving:])
         np.testing.assert_allclose(shift, -np.linalg.solve(matrix, scores), atol=1e-4)
+
+
+def test_direct_draws_are_those_of_conjugate_gradients():
+    _, z, _ = anchored_data()
+    direct, iterative = (
+        solve_anchored(damping=0.01, direct_up_to=most) for most in (42, 41)
+    )
+    assert direct.shifts.shape == (4, 42)  # the largest that is solved directly
+    assert direct.residuals.max() < 1e-6 < iterative.residuals.max() < 1e-4
+    assert not np.array_equal(direct.shifts, iterative.shifts)
+    np.testing.assert_allclose(direct.draws(z), iterative.draws(z), atol=1e-4)
 
 
 def test_each_source_is_divided_by_its_own_size():
@@ -121,7 +134,7 @@ def test_each_source_is_divided_by_its_own_size():
 
 def test_a_solve_that_did_not_converge_says_what_to_try():
     z, counts, params, *_ = logistic_data()
-    config = pi.SolveConfig(max_iterations=1)
+    config = pi.SolveConfig(max_iterations=1, direct_up_to=0)
     with pytest.warns(pi.NotConvergedWarning, match="100% of 25 solves") as caught:
         result = pi.solve_bootstrap(
             jax.random.key(0), LOGISTIC, params, z, counts, 25, config
@@ -185,8 +198,10 @@ def test_a_single_draw_is_refused():
         pi.solve_bootstrap(jax.random.key(0), LOGISTIC, params, z, counts, 1)
 
 
-@pytest.mark.parametrize("scope", ["full", "last_layer"])
-def test_a_second_problem_of_the_same_functions_compiles_nothing(scope):
+@pytest.mark.parametrize(
+    "scope, direct_up_to", [("full", 8000), ("full", 0), ("last_layer", 8000)]
+)
+def test_a_second_problem_of_the_same_functions_compiles_nothing(scope, direct_up_to):
     """Every call of the model's functions is a trace: nothing of it runs twice."""
     traces = []
 
@@ -209,7 +224,7 @@ def test_a_second_problem_of_the_same_functions_compiles_nothing(scope):
             pi.TwoStage(features, head), nll=nll, layout=LOGISTIC.layout, scope=scope
         )
         pair = (factor * jnp.eye(2), jax.tree.map(lambda leaf: factor * leaf, params))
-        config = pi.SolveConfig(damping=factor / 10)
+        config = pi.SolveConfig(damping=factor / 10, direct_up_to=direct_up_to)
         result = pi.solve_bootstrap(
             jax.random.key(1), problem, pair, factor * z, counts + factor, 3, config
         )

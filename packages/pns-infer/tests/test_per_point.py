@@ -19,16 +19,19 @@ def mu_of_head(params, features):
 
 
 @pytest.mark.parametrize(
-    "scope, curvature, function",
+    "scope, curvature, direct_up_to, function",
     [
-        ("full", "ggn", mu_of_network),
-        ("full", "estimating_equation", mu_of_network),
-        ("last_layer", "estimating_equation", mu_of_head),
-        ("last_layer", "ggn", None),
+        ("full", "ggn", 8000, mu_of_network),
+        ("full", "ggn", 0, mu_of_network),
+        ("full", "estimating_equation", 0, mu_of_network),
+        ("last_layer", "estimating_equation", 8000, mu_of_head),
+        ("last_layer", "ggn", 8000, None),
     ],
 )
-def test_shared_solves_equal_the_per_point_algorithm(scope, curvature, function):
-    result = solve_anchored(scope, curvature, damping=0.2)
+def test_shared_solves_equal_the_per_point_algorithm(
+    scope, curvature, direct_up_to, function
+):
+    result = solve_anchored(scope, curvature, damping=0.2, direct_up_to=direct_up_to)
     points = np.random.default_rng(1).standard_normal((2, 3)).astype(np.float32)
     shared = result.draws(points, function)
     single = pi.per_point_draws(result, points, function)

@@ -75,7 +75,7 @@ class BootstrapResult:
             return SolveStatus.NOT_FINITE
         if np.all(self.residuals <= self.limit):
             return SolveStatus.CONVERGED
-        if self.problem.scope == "last_layer":
+        if self.shifts.shape[1] <= self.config.direct_up_to:
             return SolveStatus.ILL_CONDITIONED
         return SolveStatus.MAX_ITERATIONS
 
@@ -157,16 +157,17 @@ def solve_bootstrap(
     moving, inputs = split_inputs(problem, params, z)
     cells = batch_cells(inputs, counts, problem.layout, config.rows_per_batch)
     solve = make_solver(problem, config, moving, cells)
-    shifts, residuals = [], []
-    for start in range(0, num_draws, config.draws_per_batch):
-        draws = jnp.arange(start, min(start + config.draws_per_batch, num_draws))
-        scores = multiplied_scores(problem, moving, cells, key, draws)
-        solution, residual = solve(scores)
-        shifts.append(-np.asarray(solution))
-        residuals.append(np.asarray(residual))
+    batches = np.split(
+        np.arange(num_draws),
+        np.arange(config.draws_per_batch, num_draws, config.draws_per_batch),
+    )
+    scores = np.concatenate(
+        [multiplied_scores(problem, moving, cells, key, draws) for draws in batches]
+    )
+    solutions, residuals = solve(scores)
     result = BootstrapResult(
-        shifts=np.concatenate(shifts),
-        residuals=np.concatenate(residuals),
+        shifts=-solutions,
+        residuals=residuals,
         problem=problem,
         config=config,
         params=params,

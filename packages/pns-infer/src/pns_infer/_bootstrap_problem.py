@@ -1,7 +1,7 @@
 """What a multiplier bootstrap is about: functions and settings, equal by value.
 
-The vocabulary of this file and of `_cells`, `_curvature`, `_solve`, `_bootstrap`,
-`_bootstrap_draws` and `_per_point`:
+The vocabulary of this file and of `_cells`, `_curvature`, `_gauss_newton`, `_solve`,
+`_bootstrap`, `_bootstrap_draws` and `_per_point`:
 
 - A cell is a covariate vector z and its counts: how many units with these covariates had
   each outcome. An outcome is a column of `counts`; each belongs to one source.
@@ -92,7 +92,7 @@ class BootstrapProblem:
         maps outputs, frozen outputs and counts to [n].
       layout: what the columns of counts are.
       scope: 'full', or 'last_layer' (needs a TwoStage), which takes the features as
-        fixed and solves directly.
+        fixed.
     """
 
     outputs: Callable[[Any, jax.Array], jax.Array] | TwoStage
@@ -142,15 +142,20 @@ class SolveConfig:
     Attributes:
       curvature: 'ggn', 'hessian' or 'estimating_equation'.
       damping: added to the diagonal of J, whose scale is that of a mean loss.
+      direct_up_to: number of parameters up to which J is formed and factored, once for
+        all draws; beyond that solves are iterative. Matrix and factor take 16 bytes per
+        pair of parameters (1 GB for 8,000) and the time of forming them grows with the
+        number of pairs, that of factoring them faster still.
       max_iterations: of conjugate gradients (GMRES for 'estimating_equation').
       tolerance: relative residual at which they stop; a result with more than that, and
         than 0.001, has not converged.
       rows_per_batch: cells whose activations are held at a time.
-      draws_per_batch: draws solved at a time.
+      draws_per_batch: draws whose activations are held at a time.
     """
 
     curvature: Curvature = "ggn"
     damping: float = 1e-4
+    direct_up_to: int = 8000
     max_iterations: int = 50
     tolerance: float = 1e-3
     rows_per_batch: int = 8192
@@ -163,6 +168,10 @@ class SolveConfig:
             raise ValueError(f"damping must not be negative, got {self.damping}.")
         if not self.tolerance > 0:
             raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
+        if not self.direct_up_to >= 0:
+            raise ValueError(
+                f"direct_up_to must not be negative, got {self.direct_up_to}."
+            )
         for name in ("max_iterations", "rows_per_batch", "draws_per_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(

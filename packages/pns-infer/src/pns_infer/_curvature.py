@@ -114,10 +114,9 @@ def dense_matrix(
     curvature: Curvature,
     params: PyTree,
     cells: Cells,
-    damping: float | Float[Array, ""],
 ) -> Float[Array, "num_parameters num_parameters"]:
-    """Forms J + damping, 64 columns at a time."""
-    equation = make_equation(problem, params, cells, damping)
+    """Forms J, 64 columns at a time."""
+    equation = make_equation(problem, params, cells)
     size = len(equation.vector)
     columns = jax.lax.map(
         functools.partial(product, equation, curvature),
@@ -174,12 +173,12 @@ def _ggn_product(
     outputs, push = jax.linearize(
         lambda v: equation.outputs(v, inputs), equation.vector
     )
-    fisher = _output_fisher(equation, outputs, counts)
+    fisher = output_fisher(equation, outputs, counts)
     change = jnp.einsum("nij,nj->ni", fisher, push(direction))
     return jax.linear_transpose(push, equation.vector)(change)[0]
 
 
-def _output_fisher(
+def output_fisher(
     equation: Equation, outputs: Float[Array, "n k"], counts: Float[Array, "n c"]
 ) -> Float[Array, "n k k"]:
     """Computes the expected curvature of the loss in the outputs.

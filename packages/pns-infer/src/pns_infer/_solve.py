@@ -1,21 +1,25 @@
 """Solves (J + damping) x = b for many right-hand sides, and says how well."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax.scipy.linalg import cho_factor, cho_solve, lu_factor, lu_solve
+import numpy as np
 from jax.scipy.sparse.linalg import cg, gmres
 from jaxtyping import Array, Float, PyTree
+from scipy import linalg
 
 from pns_infer._bootstrap_problem import BootstrapProblem, Curvature, SolveConfig
 from pns_infer._cells import Cells
 from pns_infer._curvature import dense_matrix, make_equation, product
+from pns_infer._gauss_newton import gauss_newton_matrix
 
-Vectors = Float[Array, "d num_parameters"]
-Residuals = Float[Array, " d"]  # relative
+Vectors = Float[np.ndarray, "d num_parameters"]
+Residuals = Float[np.ndarray, " d"]  # relative
+Matrix = Float[np.ndarray, "num_parameters num_parameters"]
+Solver = Callable[[Vectors], tuple[Vectors, Residuals]]
 
 
 class _Method(NamedTuple):
@@ -32,8 +36,8 @@ def make_solver(
     params: PyTree,
     cells: Cells,
     transpose: bool = False,
-) -> Callable[[Vectors], tuple[Vectors, Residuals]]:
-    """Prepares the solves: iterative for the full network, direct for the last layer.
+) -> Solver:
+    """Prepares the solves: direct up to some number of parameters, then iterative.
 
     Args:
       problem: the estimator.
@@ -47,33 +51,90 @@ def make_solver(
       A function that maps right-hand sides to solutions and relative residuals.
     """
     transpose = transpose and config.curvature == "estimating_equation"
-    if problem.scope == "full":
-        method = _Method(config.curvature, config.max_iterations, transpose)
-        return lambda right: _solve_iteratively(
-            problem, method, params, cells, right, config.damping, config.tolerance
-        )
-    matrix = dense_matrix(problem, config.curvature, params, cells, config.damping)
-    matrix = matrix.T if transpose else matrix
-    if config.curvature == "estimating_equation":
-        return functools.partial(_solve_directly, lu_solve, matrix, lu_factor(matrix))
-    factor = cho_factor((matrix + matrix.T) / 2)
-    if not bool(jnp.all(jnp.isfinite(factor[0]))):
+    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+    if num_parameters <= config.direct_up_to:
+        matrix = _damped_matrix(problem, config, params, cells)
+        return _make_direct(matrix.T if transpose else matrix, config)
+    method = _Method(config.curvature, config.max_iterations, transpose)
+    return functools.partial(_solve_in_batches, problem, config, method, params, cells)
+
+
+def _damped_matrix(
+    problem: BootstrapProblem, config: SolveConfig, params: PyTree, cells: Cells
+) -> Matrix:
+    if config.curvature == "ggn":
+        matrix = gauss_newton_matrix(problem, params, cells)
+    else:
+        matrix = np.array(dense_matrix(problem, config.curvature, params, cells), float)
+    matrix[np.diag_indices(len(matrix))] += config.damping
+    return matrix
+
+
+def _make_direct(matrix: Matrix, config: SolveConfig) -> Solver:
+    """Factors the matrix, in double precision."""
+    name = (
+        f"the matrix {config.curvature!r} of {len(matrix)} parameters with damping "
+        f"{config.damping:g}"
+    )
+    if not np.all(np.isfinite(matrix)):
         raise ValueError(
-            f"the {config.curvature} of the last layer with damping "
-            f"{config.damping:g} is not positive definite; take more damping, "
-            "or curvature='ggn'."
+            f"{name} is not finite; check that params and outputs are finite."
         )
-    return functools.partial(_solve_directly, cho_solve, matrix, factor)
+    if config.curvature == "estimating_equation":
+        return functools.partial(_solve_directly, matrix, _factor_any(matrix, name))
+    symmetric = matrix if config.curvature == "ggn" else (matrix + matrix.T) / 2
+    return functools.partial(_solve_directly, matrix, _factor_positive(symmetric, name))
+
+
+def _factor_positive(matrix: Matrix, name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Factors a symmetric positive matrix; returns what solves with it."""
+    try:
+        factor = linalg.cho_factor(matrix, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise ValueError(
+            f"{name} is not positive definite; take more damping, or curvature='ggn'."
+        ) from error
+    return functools.partial(linalg.cho_solve, factor, check_finite=False)
+
+
+def _factor_any(matrix: Matrix, name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Factors any matrix that has an inverse; returns what solves with it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", linalg.LinAlgWarning)
+        try:
+            factor = linalg.lu_factor(matrix, check_finite=False)
+        except linalg.LinAlgWarning as error:
+            raise ValueError(f"{name} has no inverse; take more damping.") from error
+    return functools.partial(linalg.lu_solve, factor, check_finite=False)
 
 
 def _solve_directly(
-    solve: Callable[..., jax.Array],
-    matrix: Float[Array, "p p"],
-    factor: tuple,
+    matrix: Matrix, solve: Callable[[np.ndarray], np.ndarray], right: Vectors
+) -> tuple[Vectors, Residuals]:
+    """Substitutes back for all right-hand sides at once."""
+    solutions = solve(np.asarray(right, float).T).T
+    residuals = _relative(solutions @ matrix.T - right, right)
+    return solutions.astype(right.dtype), residuals
+
+
+def _solve_in_batches(
+    problem: BootstrapProblem,
+    config: SolveConfig,
+    method: _Method,
+    params: PyTree,
+    cells: Cells,
     right: Vectors,
 ) -> tuple[Vectors, Residuals]:
-    solution = solve(factor, right.T).T
-    return solution, _relative(solution @ matrix.T - right, right)
+    """Solves for as many right-hand sides at a time as activations may be held for."""
+    solutions, gaps = [], []
+    for start in range(0, len(right), config.draws_per_batch):
+        batch = right[start : start + config.draws_per_batch]
+        solution, gap = _solve_iteratively(
+            problem, method, params, cells, batch, config.damping, config.tolerance
+        )
+        solutions.append(solution)
+        gaps.append(gap)
+    return np.concatenate(solutions), _relative(np.concatenate(gaps), right)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -82,10 +143,11 @@ def _solve_iteratively(
     method: _Method,
     params: PyTree,
     cells: Cells,
-    right: Vectors,
+    right: Float[Array, "d num_parameters"],
     damping: float,
     tolerance: float,
-) -> tuple[Vectors, Residuals]:
+) -> tuple[Float[Array, "d num_parameters"], Float[Array, "d num_parameters"]]:
+    """Returns solutions, and what they leave of the right-hand sides."""
     equation = make_equation(problem, params, cells, damping)
     apply = functools.partial(product, equation, method.curvature)
     if method.transpose:
@@ -97,7 +159,7 @@ def _solve_iteratively(
     else:
         solve = functools.partial(cg, apply, maxiter=method.max_iterations)
     solutions = jax.vmap(lambda b: solve(b, tol=tolerance)[0])(right)
-    return solutions, _relative(jax.vmap(apply)(solutions) - right, right)
+    return solutions, jax.vmap(apply)(solutions) - right
 
 
 def _transposed(
@@ -108,5 +170,5 @@ def _transposed(
 
 
 def _relative(gap: Vectors, right: Vectors) -> Residuals:
-    size = jnp.linalg.norm(right, axis=1)
-    return jnp.linalg.norm(gap, axis=1) / jnp.where(size > 0, size, 1)
+    size = np.linalg.norm(right, axis=1)
+    return np.linalg.norm(gap, axis=1) / np.where(size > 0, size, 1)

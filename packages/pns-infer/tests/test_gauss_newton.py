@@ -1,0 +1,75 @@
+"""The matrix by rows of its root against Jacobians, Hessians and the books."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bootstrap_examples import (
+    ANCHORED,
+    LOGISTIC,
+    anchored_data,
+    dense_curvature,
+    logistic_data,
+    solve_anchored,
+)
+from pns_infer import _cells, _gauss_newton
+
+
+def test_the_matrix_is_that_of_jacobians_and_fisher_matrices():
+    result = solve_anchored()
+    found = _gauss_newton.gauss_newton_matrix(
+        result.problem, result.params, result.cells
+    )
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_allclose(found, dense_curvature("ggn"), atol=2e-6)
+
+
+def test_the_matrix_of_a_logistic_model_is_its_hessian():
+    """The canonical link: expected and observed curvature are the same."""
+    z, counts, params, *_ = logistic_data()
+    vector, unravel = jax.flatten_util.ravel_pytree(params)
+
+    def loss(v):
+        losses = LOGISTIC.losses(LOGISTIC.outputs(unravel(v), z), None, counts)
+        return jnp.sum(losses) / counts.sum()
+
+    cells = _cells.batch_cells(
+        jnp.asarray(z), jnp.asarray(counts), LOGISTIC.layout, batch=150
+    )
+    found = _gauss_newton.gauss_newton_matrix(LOGISTIC, params, cells)
+    np.testing.assert_allclose(found, jax.hessian(loss)(vector), atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [7, 64])
+def test_blocks_of_rows_change_nothing(rows, monkeypatch):
+    result = solve_anchored()
+    arguments = (result.problem, result.params, result.cells)
+    whole = _gauss_newton.gauss_newton_matrix(*arguments)
+    monkeypatch.setattr(_gauss_newton, "_ROWS", rows)
+    parts = _gauss_newton.gauss_newton_matrix(*arguments)
+    np.testing.assert_allclose(parts, whole, atol=1e-6)
+
+
+def test_a_cell_of_many_units_costs_what_a_cell_of_one_does():
+    """Five rows at most: three of the joint law, one of each arm that has units."""
+    params, z, counts = anchored_data()
+    num_arms = (counts[:, 4:].reshape(-1, 2, 2).sum(axis=2) > 0).sum()
+    rows = []
+    for factor in (1, 100):
+        cells = _cells.batch_cells(
+            jnp.asarray(z), jnp.asarray(factor * counts), ANCHORED["full"].layout, 64
+        )
+        _, roots = _gauss_newton._split_fisher(ANCHORED["full"], params, cells)
+        rows.append(len(roots))
+    assert rows == [3 * len(z) + num_arms] * 2
+    assert num_arms < 2 * len(z)  # some have none
+
+
+def test_parameters_that_are_not_finite_are_refused():
+    result = solve_anchored()
+    body, head = result.params
+    with pytest.raises(ValueError, match="not finite; check that params"):
+        _gauss_newton.gauss_newton_matrix(
+            result.problem, (body * np.nan, head), result.cells
+        )
