@@ -21,6 +21,17 @@ def test_draws_are_compiled_once_for_all_calls():
     np.testing.assert_allclose(fours, 4)
 
 
+def test_a_last_block_of_fewer_points_compiles_nothing():
+    @chex.assert_max_traces(n=1)
+    def line(params, z):
+        return z @ params
+
+    shifts, z = np.eye(3, dtype=np.float32), np.ones((64, 3), np.float32)
+    for count in (64, 33):
+        drawn = pi.linear_draws(line, np.zeros(3, np.float32), shifts, z[:count])
+        np.testing.assert_array_equal(drawn, np.ones((3, count)))
+
+
 def test_draws_are_the_derivative_along_the_shift():
     result = solve_anchored()
     params, z, _ = anchored_data()

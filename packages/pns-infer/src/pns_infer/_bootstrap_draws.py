@@ -51,7 +51,8 @@ def linear_draws(
             f"shifts must have shape [num_draws, {num_parameters}], one column per "
             f"parameter, got {list(shifts.shape)}."
         )
-    size = min(points_per_chunk, max(len(z), 1))
+    # A power of two of them: the last block of many points then compiles nothing.
+    size = min(points_per_chunk, 1 << (max(len(z), 1) - 1).bit_length())
     missing = -len(z) % size
     filled = jnp.concatenate([z, jnp.repeat(z[:1], missing, axis=0)])
     parts = [
