@@ -93,6 +93,7 @@ def anchored_config(**options):
     """Settings that converge; 150 cells make two full batches and a part of one."""
     settings = {
         "damping": 0.05,
+        "preconditioner_rank": 20,
         "tolerance": 1e-6,
         "max_iterations": 200,
         "rows_per_batch": 64,
@@ -114,6 +115,7 @@ def solve_anchored(scope="full", curvature="ggn", num_draws=4, **options):
 @functools.cache
 def dense_curvature(curvature):
     """J by its definition, all cells at once, with Jacobians of Jacobians."""
+    anchored_data()  # cached outside of the trace
     return np.asarray(jax.jit(_dense_curvature, static_argnums=0)(curvature))
 
 

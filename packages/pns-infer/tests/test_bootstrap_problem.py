@@ -58,6 +58,7 @@ def test_problems_that_cannot_be_solved_are_refused():
         ({"curvature": "newton"}, "curvature must be one of"),
         ({"damping": -1.0}, "damping must not be negative"),
         ({"direct_up_to": -1}, "direct_up_to must not be negative"),
+        ({"preconditioner_rank": -1}, "preconditioner_rank must not be negative"),
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"max_iterations": 0}, "max_iterations must be at least 1"),
         ({"rows_per_batch": 0}, "rows_per_batch must be at least 1"),

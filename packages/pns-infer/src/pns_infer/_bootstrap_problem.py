@@ -1,7 +1,7 @@
 """What a multiplier bootstrap is about: functions and settings, equal by value.
 
-The vocabulary of this file and of `_cells`, `_curvature`, `_gauss_newton`, `_solve`,
-`_bootstrap`, `_bootstrap_draws` and `_per_point`:
+The vocabulary of this file and of `_cells`, `_curvature`, `_gauss_newton`,
+`_preconditioner`, `_solve`, `_bootstrap`, `_bootstrap_draws` and `_per_point`:
 
 - A cell is a covariate vector z and its counts: how many units with these covariates had
   each outcome. An outcome is a column of `counts`; each belongs to one source.
@@ -146,6 +146,8 @@ class SolveConfig:
         all draws; beyond that solves are iterative. Matrix and factor take 16 bytes per
         pair of parameters (1 GB for 8,000) and the time of forming them grows with the
         number of pairs, that of factoring them faster still.
+      preconditioner_rank: products with 'ggn' that are spent on finding its large
+        eigenvalues before iterative solves; 0 for none. Other curvatures have none.
       max_iterations: of conjugate gradients (GMRES for 'estimating_equation').
       tolerance: relative residual at which they stop; a result with more than that, and
         than 0.001, has not converged.
@@ -156,6 +158,7 @@ class SolveConfig:
     curvature: Curvature = "ggn"
     damping: float = 1e-4
     direct_up_to: int = 8000
+    preconditioner_rank: int = 200
     max_iterations: int = 50
     tolerance: float = 1e-3
     rows_per_batch: int = 8192
@@ -168,10 +171,11 @@ class SolveConfig:
             raise ValueError(f"damping must not be negative, got {self.damping}.")
         if not self.tolerance > 0:
             raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
-        if not self.direct_up_to >= 0:
-            raise ValueError(
-                f"direct_up_to must not be negative, got {self.direct_up_to}."
-            )
+        for name in ("direct_up_to", "preconditioner_rank"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} must not be negative, got {getattr(self, name)}."
+                )
         for name in ("max_iterations", "rows_per_batch", "draws_per_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(

@@ -15,6 +15,7 @@ from pns_infer._bootstrap_problem import BootstrapProblem, Curvature, SolveConfi
 from pns_infer._cells import Cells
 from pns_infer._curvature import dense_matrix, make_equation, product
 from pns_infer._gauss_newton import gauss_newton_matrix
+from pns_infer._preconditioner import Preconditioner, make_preconditioner
 
 Vectors = Float[np.ndarray, "d num_parameters"]
 Residuals = Float[np.ndarray, " d"]  # relative
@@ -56,7 +57,10 @@ def make_solver(
         matrix = _damped_matrix(problem, config, params, cells)
         return _make_direct(matrix.T if transpose else matrix, config)
     method = _Method(config.curvature, config.max_iterations, transpose)
-    return functools.partial(_solve_in_batches, problem, config, method, params, cells)
+    preconditioner = make_preconditioner(problem, config, params, cells)
+    return functools.partial(
+        _solve_in_batches, problem, config, method, params, cells, preconditioner
+    )
 
 
 def _damped_matrix(
@@ -123,6 +127,7 @@ def _solve_in_batches(
     method: _Method,
     params: PyTree,
     cells: Cells,
+    preconditioner: Preconditioner,
     right: Vectors,
 ) -> tuple[Vectors, Residuals]:
     """Solves for as many right-hand sides at a time as activations may be held for."""
@@ -130,7 +135,14 @@ def _solve_in_batches(
     for start in range(0, len(right), config.draws_per_batch):
         batch = right[start : start + config.draws_per_batch]
         solution, gap = _solve_iteratively(
-            problem, method, params, cells, batch, config.damping, config.tolerance
+            problem,
+            method,
+            params,
+            cells,
+            preconditioner,
+            batch,
+            config.damping,
+            config.tolerance,
         )
         solutions.append(solution)
         gaps.append(gap)
@@ -143,6 +155,7 @@ def _solve_iteratively(
     method: _Method,
     params: PyTree,
     cells: Cells,
+    preconditioner: Preconditioner,
     right: Float[Array, "d num_parameters"],
     damping: float,
     tolerance: float,
@@ -158,7 +171,7 @@ def _solve_iteratively(
         solve = functools.partial(gmres, apply, restart=restart, maxiter=cycles)
     else:
         solve = functools.partial(cg, apply, maxiter=method.max_iterations)
-    solutions = jax.vmap(lambda b: solve(b, tol=tolerance)[0])(right)
+    solutions = jax.vmap(lambda b: solve(b, tol=tolerance, M=preconditioner)[0])(right)
     return solutions, jax.vmap(apply)(solutions) - right
 
 
