@@ -165,3 +165,13 @@ def test_calibration_undoes_a_wrong_scale():
         )
         # 400 proportions: the log of the scale has a standard error of about 0.05.
         np.testing.assert_allclose(found.draw_scale * factor, 1, rtol=0.2)
+
+
+@pytest.mark.parametrize("num_covariates", [15, 200])
+def test_the_default_network_of_bootstrap_full_is_solved_directly(num_covariates):
+    method = pe.get_method("bootstrap_full")
+    network = method.recipe.network.make(jax.random.key(0), num_covariates)
+    scale = pm.Standardizer(*np.zeros((2, num_covariates)), np.zeros(1, bool))
+    params = pm.plain_functions(pm.FittedModel(network, method.recipe, scale)).params
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert 4000 < size <= method.config.direct_up_to
