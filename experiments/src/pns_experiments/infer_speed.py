@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import Literal
 
 import jax
 import numpy as np
@@ -46,13 +45,20 @@ def _blocks(num_draws: int, num_points: int, size: int = 500) -> Iterator[pb.Ato
 
 
 def time_bootstrap(
-    scope: Literal["full", "last_layer"],
-    num_draws: int,
-    num_points: int,
-    num_reference: int,
+    part: str, num_draws: int, num_points: int, num_reference: int
 ) -> None:
-    """Prints the time of shared solves beside that of the per-point algorithm."""
-    model, counts, points = _fit_network(num_points)
+    """Prints the time of shared solves beside that of the per-point algorithm.
+
+    Args:
+      part: 'last_layer', 'full' (the network of `bootstrap_full`), or 'full_large'.
+      num_draws: of the bootstrap.
+      num_points: where it is evaluated.
+      num_reference: points of the per-point algorithm.
+    """
+    small = pe.get_method("bootstrap_full").recipe
+    recipe = small if part == "full" else pm.PRESETS["default"]
+    scope = "last_layer" if part == "last_layer" else "full"
+    model, counts, points = _fit_network(recipe, num_points)
     warnings.simplefilter("ignore", pi.NotConvergedWarning)
     before = peak_memory()
     bootstrap, solving = timed(
@@ -72,7 +78,7 @@ def time_bootstrap(
     slow /= len(some)
     sample_size = sum(part.sum() for part in counts[1:])
     print(
-        f"{scope}: {len(counts.z)} rows for {sample_size:.0f} units, "
+        f"{part}: {len(counts.z)} rows for {sample_size:.0f} units, "
         f"{bootstrap.shifts.shape[1]} parameters, {num_draws} draws"
     )
     print(
@@ -89,14 +95,16 @@ def time_bootstrap(
     print(f"peak memory {peak_memory():.2f} GB, {before:.2f} GB before")
 
 
-def _fit_network(num_points: int) -> tuple[pm.FittedModel, pm.Counts, np.ndarray]:
-    """Trains the default network on Li Model 1; returns it, its data and points."""
+def _fit_network(
+    recipe: pm.Recipe, num_points: int
+) -> tuple[pm.FittedModel, pm.Counts, np.ndarray]:
+    """Trains a network on Li Model 1; returns it, its data and points."""
     model = pns_dgp.li_model_1()
     key = jax.random.key(0)
     counts = pm.counts_from_tables(
         model.sample(key, 100_000, "observational"),
         model.sample(key, 50_000, "experimental"),
     )
-    fit = pm.fit(jax.random.key(1), counts, pm.PRESETS["default"])
+    fit = pm.fit(jax.random.key(1), counts, recipe)
     points = model.sample_population(jax.random.key(2), num_points).z
     return fit.model, counts, fit.model.standardizer(points)
