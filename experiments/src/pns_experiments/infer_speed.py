@@ -72,10 +72,11 @@ def time_bootstrap(
         )
     )
     _, drawing = timed(lambda: bootstrap.draws(points))
-    some = points[:num_reference]
-    pi.per_point_draws(bootstrap, some[:1])  # compiles
+    pi.per_point_draws(bootstrap, points[:1])  # compiles
+    _, one = timed(lambda: pi.per_point_draws(bootstrap, points[:1]))
+    some = points[: num_reference + 1]  # the first pays for what all share
     _, slow = timed(lambda: pi.per_point_draws(bootstrap, some))
-    slow /= len(some)
+    slow = (slow - one) / num_reference
     sample_size = sum(part.sum() for part in counts[1:])
     print(
         f"{part}: {len(counts.z)} rows for {sample_size:.0f} units, "
