@@ -117,3 +117,19 @@ def fits():
     """One small fit of each kind."""
     with few_optimizations():
         return {kind: make_fit(kind) for kind in pm.NETWORKS}
+
+
+_COMPILED = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, duration, **_: (
+        _COMPILED.append(duration)
+        if event.endswith("backend_compile_duration")
+        else None
+    )
+)
+
+
+@pytest.fixture
+def num_compiled():
+    """Counts the programs that were compiled, or read from the cache, so far."""
+    return lambda: len(_COMPILED)

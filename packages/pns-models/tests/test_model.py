@@ -115,3 +115,56 @@ def test_a_second_model_of_the_same_structure_compiles_nothing(small, kind):
     compiled = _model._central_atoms._cache_size()
     small.model(kind, key=1).atoms(z)
     assert _model._central_atoms._cache_size() == compiled
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_number_of_rows_or_another_seed_compiles_nothing(
+    small, kind, num_compiled
+):
+    model, z = small.model(kind), np.random.default_rng(0).normal(size=(700, 3))
+
+    def ask(num_rows, seed):
+        model.atoms(z[:num_rows])
+        if model.is_epistemic:
+            model.draws(jax.random.key(seed), z[:num_rows], 70)
+        if model.network.is_linear:
+            model.factors(z[:num_rows])
+
+    ask(90, 0)
+    compiled = num_compiled()
+    ask(130, 0)
+    ask(1, 1)
+    assert num_compiled() == compiled
+    ask(520, 0)  # a larger block
+    compiled = num_compiled()
+    ask(700, 2)
+    assert num_compiled() == compiled
+    jax.jit(lambda x: x + 1)(1.0)
+    assert num_compiled() > compiled  # a program is seen
+
+
+def test_rows_are_cut_into_blocks_of_few_sizes():
+    for count in (0, 1, 256, 257, 1000, 8192, 8193, 20_000):
+        z = np.arange(count, dtype=np.float32)[:, None]
+        blocks = list(_model._blocks(z))
+        assert all(len(block) in 256 * 2 ** np.arange(6) for block, _ in blocks)
+        rows = np.concatenate([block[:kept] for block, kept in blocks])
+        np.testing.assert_array_equal(rows, z)
+
+
+def test_factors_times_indices_are_the_pass_of_each_index(fits, small):
+    model, z, key = fits["ensemble"].model, small.covariates(), jax.random.key(3)
+    factors, indices = model.factors(z), model.draw_indices(key, 37)
+    chex.assert_shape(factors, (300, 6, 3))
+    raw = np.einsum("nik,sk->sni", factors, indices)
+    standardized = model.standardizer(z)
+    expected = [model.network.raw(standardized, index[None])[0] for index in indices]
+    np.testing.assert_allclose(raw, expected, rtol=1e-4, atol=1e-5)
+    drawn = pm.atoms_from_raw(raw.astype(np.float32), "anchored")
+    for found, wanted in zip(drawn, model.draws(key, z, 37), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_what_is_not_linear_in_the_index_has_no_factors(small):
+    with pytest.raises(TypeError, match="'epinet' are not linear in the index"):
+        small.model("epinet").factors(np.zeros((5, 3)))

@@ -140,6 +140,31 @@ def test_the_head_of_an_epinet_sends_no_gradient_into_the_features(small):
     assert largest(gradient["head"]) > 0
 
 
+def test_an_epinet_is_its_base_plus_heads_that_see_the_index_and_are_weighted_by_it(
+    small,
+):
+    """One pass per index, as Osband et al. write it; and not linear in the index."""
+    network, z = small.network("epinet", prior_hidden=(8, 8, 8)), some_z()
+    for head in (network.head, network.prior):
+        for i, bias in enumerate(head.biases):
+            bias[...] = 0.1 * jax.random.normal(jax.random.key(i), bias.shape)
+    indices = network.draw_indices(jax.random.key(1), 5)
+    features = network.base.features(z)
+    expected = []
+    for index in indices:
+        repeated = jnp.tile(index, (len(z), 1))
+        heads = (
+            network.head(jnp.concatenate([features, z, repeated], axis=1)),
+            network.prior_scale * network.prior(jnp.concatenate([z, repeated], axis=1)),
+        )
+        matrix = sum(heads).reshape(len(z), 6, len(index))
+        expected.append(network.base.encode(z) + matrix @ index / len(index) ** 0.5)
+    raw = network.raw(z, indices)
+    np.testing.assert_allclose(raw, expected, rtol=1e-4, atol=1e-5)
+    base = network.base.encode(z)
+    assert float(jnp.abs(network.raw(z, 2 * indices) - 2 * raw + base).max()) > 0.1
+
+
 def test_the_learners_depend_on_arms_as_they_should(small):
     z = some_z()
     raw = small.network("s_learner").raw(z, NONE)[0]

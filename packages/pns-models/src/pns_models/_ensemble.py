@@ -63,6 +63,11 @@ class BootstrapEnsemble(Network):
         """The number of members."""
         return self._num_members
 
+    @property
+    def is_linear(self) -> bool:
+        """An index weights the members' raw numbers."""
+        return True
+
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "k n 6"]:
         """Maps covariates to the members' raw numbers."""
         structure, state = nnx.split(self.members)

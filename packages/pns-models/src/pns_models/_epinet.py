@@ -72,11 +72,35 @@ class Epinet(GaussianIndex):
     def _contracted(
         self, head: Mlp, inputs: Float[Array, "n k"], indices: Float[Array, "s i"]
     ) -> Float[Array, "s n 6"]:
-        def one(index: Float[Array, " i"]) -> Float[Array, "n 6"]:
-            repeated = jnp.broadcast_to(index, (len(inputs), self.index_dim))
-            matrix = head(jnp.concatenate([inputs, repeated], axis=-1))
-            # Divided so that the sum over the index keeps the head's scale.
-            weights = index / self.index_dim**0.5
-            return matrix.reshape(len(inputs), 6, self.index_dim) @ weights
+        """Applies a head to inputs and indices, and multiplies its output by the index.
 
-        return jax.vmap(one)(indices)
+        The result is not linear in the index, which the hidden layers see. What is linear
+        is taken out of the pass over units and indices: the first layer adds what it makes
+        of the inputs to what it makes of the index, and the last layer's kernel meets the
+        index before it meets the units, so that it has 6 columns instead of 6 * index_dim.
+        """
+        (kernel, bias), *middle, (last_kernel, last_bias) = zip(
+            [kernel[...] for kernel in head.kernels],
+            [bias[...] for bias in head.biases],
+            strict=True,
+        )
+        width = inputs.shape[1]
+        of_inputs = inputs @ kernel[:width] + bias
+        of_indices = indices @ kernel[width:]
+        # Divided so that the sum over the index keeps the head's scale.
+        weights = indices / self.index_dim**0.5
+        last_kernel = last_kernel.reshape(-1, 6, self.index_dim)
+        columns = jnp.einsum("hoi,si->sho", last_kernel, weights)
+        offsets = weights @ last_bias.reshape(6, self.index_dim).T
+
+        def one(
+            of_index: Float[Array, " h"],
+            columns: Float[Array, "h 6"],
+            offset: Float[Array, " 6"],
+        ) -> Float[Array, "n 6"]:
+            values = jax.nn.relu(of_inputs + of_index)
+            for kernel, bias in middle:
+                values = jax.nn.relu(values @ kernel + bias)
+            return values @ columns + offset
+
+        return jax.vmap(one)(of_indices, columns, offsets)

@@ -22,7 +22,9 @@ from pns_models._network import Network
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer
 
-_ROWS = 8192  # rows per compiled call
+_LEAST_ROWS, _ROWS = 256, 8192  # rows per compiled call
+_DRAW_ROWS, _DRAWS = 1024, 64  # rows and indices per compiled call, for `draws`
+_CACHED_INDICES = 4  # of those, at a time
 _CENTRAL_INDICES = 16  # at a time, for the point estimate
 
 
@@ -108,16 +110,13 @@ class FittedModel:
           NoDrawsError: if the network has no index.
         """
         self._check_draws(num_draws, draws_per_chunk)
-        indices = self.network.draw_indices(key, num_draws)
+        indices = self._draw_indices(key, num_draws, draws_per_chunk)
         codes = [
             (_encoded(self._structure, self._state, block), count)
             for block, count in _blocks(self.standardizer(z))
         ]
-        # The last chunk repeats indices, so that one program serves all.
-        missing = -num_draws % draws_per_chunk
-        filled = jnp.concatenate([indices, jnp.repeat(indices[:1], missing, axis=0)])
         for start in range(0, num_draws, draws_per_chunk):
-            some = filled[start : start + draws_per_chunk]
+            some = indices[start : start + draws_per_chunk]
             keep = min(draws_per_chunk, num_draws - start)
             parts = [
                 jax.tree.map(
@@ -134,11 +133,68 @@ class FittedModel:
         """Draws atoms of rows z [n, d]: NumPy arrays [num_draws, n].
 
         Each draw is one coherent law for all rows; their deviation over draws stands
-        for estimation error. The result takes 24 bytes per draw and row, and twice that
-        while it is put together; `stream_draws` does not.
+        for estimation error. The result takes 24 bytes per draw and row;
+        `stream_draws` does not. The draws of a row lie side by side in memory, where
+        whoever computes with them reads them fastest.
         """
-        parts = list(self.stream_draws(key, z, num_draws))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        self._check_draws(num_draws, _DRAWS)
+        indices = self._draw_indices(key, num_draws, _DRAWS)
+        z = self.standardizer(z)
+        joint = np.empty((len(z), 2, 2, num_draws), np.float32)
+        mu = np.empty((len(z), 2, num_draws), np.float32)
+        row = 0
+        for block, count in _blocks(z, _DRAW_ROWS):
+            code = _encoded(self._structure, self._state, block)
+            for start in range(0, num_draws, _DRAWS):
+                drawn = _drawn_atoms_last(
+                    self._structure, self._state, code, indices[start : start + _DRAWS]
+                )
+                keep = min(_DRAWS, num_draws - start)
+                for whole, part in zip((joint, mu), drawn, strict=True):
+                    whole[row : row + count, ..., start : start + keep] = np.asarray(
+                        part
+                    )[:count, ..., :keep]
+            row += count
+        return pb.Atoms(np.moveaxis(joint, -1, 0), np.moveaxis(mu, -1, 0))
+
+    def factors(self, z: ArrayLike) -> Float[np.ndarray, "n 6 i"]:
+        """Computes the raw numbers of rows z [n, d] as a linear function of the index.
+
+        Their product with an index is what a pass through the network makes of it, so
+        moments and draws take one pass for all indices.
+
+        Raises:
+          TypeError: if raw numbers are not linear in the index; see
+            `network.is_linear`.
+        """
+        if not self.network.is_linear:
+            raise TypeError(
+                f"raw numbers of a network of kind {self.recipe.network.kind!r} are not "
+                "linear in the index."
+            )
+        units = jnp.eye(self.network.index_dim)
+        parts = [
+            np.asarray(_unit_factors(self._structure, self._state, block, units))[
+                :count
+            ]
+            for block, count in _blocks(self.standardizer(z))
+        ]
+        return np.concatenate(parts)
+
+    def draw_indices(
+        self, key: PRNGKeyArray, num_draws: int
+    ) -> Float[np.ndarray, "{num_draws} i"]:
+        """Draws the indices of `draws` and `stream_draws` with the same key."""
+        self._check_draws(num_draws, _DRAWS)
+        return np.asarray(self._draw_indices(key, num_draws, _DRAWS)[:num_draws])
+
+    def _draw_indices(
+        self, key: PRNGKeyArray, num_draws: int, draws_per_chunk: int
+    ) -> Float[np.ndarray, "s i"]:
+        """Draws indices; the first is repeated until one program serves all chunks."""
+        indices = np.asarray(self.network.draw_indices(key, num_draws))
+        missing = -num_draws % draws_per_chunk
+        return np.concatenate([indices, np.repeat(indices[:1], missing, axis=0)])
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the model: arrays with orbax, the rest as JSON.
@@ -194,13 +250,21 @@ def load(folder: str | os.PathLike) -> FittedModel:
 
 
 def _blocks(
-    z: Float[np.ndarray, "n d"],
+    z: Float[np.ndarray, "n d"], most_rows: int | None = None
 ) -> Iterator[tuple[Float[np.ndarray, "size d"], int]]:
-    """Cuts rows into blocks of few shapes; the last is filled up with zeros."""
-    size = min(_ROWS, max(256, -(-len(z) // 256) * 256))
-    for start in range(0, max(len(z), 1), size):
-        block = z[start : start + size]
+    """Cuts rows into blocks of few sizes, powers of 2; zeros fill the last one up.
+
+    So a program is compiled a few times at the most, whatever the number of rows.
+
+    Args:
+      z: rows.
+      most_rows: of a block.
+    """
+    most_rows = _ROWS if most_rows is None else most_rows
+    for start in range(0, max(len(z), 1), most_rows):
+        block = z[start : start + most_rows]
         count = len(block)
+        size = max(_LEAST_ROWS, 1 << max(count - 1, 0).bit_length())
         missing = np.zeros((size - count, z.shape[1]), z.dtype)
         yield np.concatenate([block, missing]), count
 
@@ -232,3 +296,26 @@ def _drawn_atoms(
 ) -> pb.Atoms:
     network = nnx.merge(structure, state)
     return atoms_from_raw(network.decode(code, indices), network.link)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _drawn_atoms_last(
+    structure: nnx.GraphDef, state: Any, code: Any, indices: Float[Array, "s i"]
+) -> pb.Atoms:
+    """Draws atoms with the draws on the last axis: joint [n, 2, 2, s], mu [n, 2, s]."""
+    network = nnx.merge(structure, state)
+    # A few indices at a time: what the layers hold stays in the processor's cache.
+    chunks = indices.reshape(-1, _CACHED_INDICES, indices.shape[1])
+    raw = jax.lax.map(lambda some: network.decode(code, some), chunks)
+    atoms = atoms_from_raw(raw.reshape(len(indices), *raw.shape[2:]), network.link)
+    return pb.Atoms(*(jnp.moveaxis(part, 0, -1) for part in atoms))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _unit_factors(
+    structure: nnx.GraphDef,
+    state: Any,
+    z: Float[Array, "n d"],
+    units: Float[Array, "i i"],
+) -> Float[Array, "n 6 i"]:
+    return jnp.moveaxis(nnx.merge(structure, state).raw(z, units), 0, -1)
