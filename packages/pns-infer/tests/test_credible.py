@@ -208,3 +208,33 @@ def test_a_bound_at_its_limit_is_covered():
         atol=2e-3,
     )
     assert_share(found.lower[~zero] > 0.1, 0.025)
+
+
+@pytest.mark.parametrize("target", ["set", "parameter"])
+def test_blocks_threads_and_memory_layout_do_not_matter(target):
+    draws = draw_atoms(101, 130)
+    found = pi.credible_intervals(draws, 0.1, target=target, points_per_chunk=17)
+    turned = pb.Atoms(*(np.asarray(part, order="F") for part in draws))
+    other = pi.credible_intervals(turned, 0.1, target=target)
+    for one, same in zip(found, other, strict=True):
+        np.testing.assert_allclose(one, same, rtol=1e-12)
+
+
+def test_ends_are_order_statistics_and_the_binding_term_is_the_most_frequent():
+    """Draw by draw in plain Python."""
+    draws = draw_atoms(101, 40)
+    found = pi.credible_intervals(draws, 0.1)
+    for point, terms in enumerate(
+        np.moveaxis(pb.PNS.terms(draws).lower, 1, 0).tolist()
+    ):
+        bounds = sorted(max(0.0, *row) for row in terms)
+        names = [
+            -1 if max(row) <= 0 else len(row) - 1 - row[::-1].index(max(row))
+            for row in terms
+        ]
+        most = max(names.count(name) for name in names)
+        assert names.count(found.binding_lower[point]) == most
+        # (101 + 1) 0.95 = 96.9, so 96 of 101 draws lie above the end.
+        assert found.lower[point] in (0.0, bounds[4])
+        assert found.bound_lower[point] == bounds[50]
+    assert np.count_nonzero(found.lower) > 20

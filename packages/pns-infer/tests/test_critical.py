@@ -78,6 +78,19 @@ def test_kappa_by_hand():
     assert corrected.term == 0
 
 
+@pytest.mark.parametrize("probability", [0.01, 0.5, 0.9, 0.975])
+def test_a_quantile_needs_no_sorting(probability):
+    rng = np.random.default_rng(0)
+    terms = side(rng.normal(size=(7, 3, DRAWS)))
+    active = rng.random((7, 3)) < 0.5
+    found, wanted = (
+        _critical.critical_value(maxima(terms, active), probability)
+        for maxima in (_critical.find_maxima, _critical.sorted_maxima)
+    )
+    np.testing.assert_array_equal(found, wanted)
+    assert np.any(found != 0)
+
+
 def test_selection_by_hand():
     """Keep v if center <= min(center + k s) + 2 k s."""
     rng = np.random.default_rng(0)

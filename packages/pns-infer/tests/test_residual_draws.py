@@ -181,10 +181,21 @@ def test_draws_are_compatible_with_no_tolerance(counts, strength, dtype):
 def test_tiny_shapes_keep_their_mean_where_totals_underflow():
     """With shapes of 0.003 and 0.001 a fifth of all totals is 0 and is drawn again."""
     size = 20_000
-    shape = np.broadcast_to([0.003, 0.001], (size, 2))
+    shape = np.broadcast_to([0.003, 0.001], (size, 1, 2))
     drawn = _residual_draws._draw_dirichlet(np.random.default_rng(0), shape)
+    assert drawn.shape == (1, 2, size)
     error = np.sqrt(0.75 * 0.25 / size)
-    np.testing.assert_allclose(drawn[:, 0].mean(), 0.75, atol=4 * error)
+    np.testing.assert_allclose(drawn[0, 0].mean(), 0.75, atol=4 * error)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_draws_keep_the_dtype_and_are_compatible(dtype):
+    model = pb.Atoms(*(part[:, None].astype(dtype) for part in repeat(MODEL, 50)))
+    counts = (OBSERVATIONAL[None], EXPERIMENTAL[None])
+    rngs = [np.random.default_rng(0)]
+    drawn = pi.draw_residual(rngs, model, *counts, make_settings(5.0, 0.1))
+    assert drawn.joint.dtype == drawn.mu.dtype == dtype
+    assert np.all(pb.is_compatible(drawn))
 
 
 def test_jax_arrays_give_the_same_as_numpy():

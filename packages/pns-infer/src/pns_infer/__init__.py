@@ -68,6 +68,7 @@ from pns_infer._intervals import (
     intervals_from_estimates,
 )
 from pns_infer._jackknife import jackknife_scale
+from pns_infer._linear_draws import LinearDraws
 from pns_infer._metrics import (
     Scores,
     Summary,
@@ -117,6 +118,7 @@ __all__ = [
     "GroupAverages",
     "HeldOutUnits",
     "HeterogeneityTest",
+    "LinearDraws",
     "NotConvergedWarning",
     "PolicyValue",
     "PreparedUnits",

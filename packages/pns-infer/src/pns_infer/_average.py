@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 from pns_infer._critical import (
     Side,
     corrected_minimum,
+    find_maxima,
     order_statistic,
     select_terms,
-    sorted_maxima,
 )
 from pns_infer._inputs import Draws, check_alpha, check_sample_size, term_blocks
 
@@ -147,8 +147,8 @@ def _selected(
         return np.full(len(side.center), limit), np.zeros(
             (len(side.center), side.tails.shape[-1])
         )
-    active = select_terms(side, sorted_maxima(side), sample_size, limit)
-    maxima = sorted_maxima(side, active)
+    active = select_terms(side, find_maxima(side), sample_size, limit)
+    maxima = find_maxima(side, active)
     value, _, term = corrected_minimum(side, maxima, 0.5)
     rows = np.arange(len(term))
     tails = side.tails[rows, term] * side.standard_error[rows, term][:, None]

@@ -62,13 +62,20 @@ def scale_draws(
       >>> float(scale_draws(draws, 0.0).mu.std(axis=0).max().round(6))
       0.0
     """
-    num_draws, shape = len(draws.mu), np.shape(draw_scale)
+    check_draw_scale(draw_scale, len(draws.mu))
+    return _rescale(_free_numbers(draws), draw_scale)
+
+
+def check_draw_scale(
+    draw_scale: float | Float[Array, " num_draws"], num_draws: int
+) -> None:
+    """Raises unless there is one scale for all draws, or one for each."""
+    shape = np.shape(draw_scale)
     if shape not in ((), (num_draws,)):
         raise ValueError(
             f"draw_scale must be one number, or one for each of the {num_draws} draws, "
             f"got shape {list(shape)}."
         )
-    return _rescale(_free_numbers(draws), draw_scale)
 
 
 def combine_members(
@@ -104,7 +111,7 @@ def combine_members(
     weights = coefficients + 1 / num_members
     weights = weights - xp.mean(coefficients, axis=1, keepdims=True)
     free = _Free(*(xp.tensordot(weights, part, 1) for part in _free_numbers(members)))
-    return _link(free)
+    return link_free_numbers(*free)
 
 
 def shift_draws(draws: pb.Atoms, old: pb.Atoms, new: pb.Atoms) -> pb.Atoms:
@@ -129,12 +136,23 @@ def shift_draws(draws: pb.Atoms, old: pb.Atoms, new: pb.Atoms) -> pb.Atoms:
       >>> shift_draws(draws, old, new).mu.round(6).tolist()
       [[[0.4, 0.7]]]
     """
+    moved = zip(_free_numbers(draws), center_shift(old, new), strict=True)
+    return link_free_numbers(*(values + added[None] for values, added in moved))
+
+
+def center_shift(
+    old: pb.Atoms, new: pb.Atoms
+) -> tuple[Float[Array, "*points 2 2"], Float[Array, "*points 2"]]:
+    """Computes how far a center moves on the logit scale: logits and deltas.
+
+    Where the new mu lies at a limit, its position moves no further than `shift_draws`
+    says.
+    """
     before, after = _free_numbers(old), _free_numbers(new)
     xp = after.delta.__array_namespace__()
     outermost = xp.maximum(xp.abs(before.delta), _OUTERMOST)
-    after = after._replace(delta=xp.clip(after.delta, -outermost, outermost))
-    moved = zip(_free_numbers(draws), before, after, strict=True)
-    return _link(_Free(*(values + (b - a)[None] for values, a, b in moved)))
+    delta = xp.clip(after.delta, -outermost, outermost)
+    return after.logits - before.logits, delta - before.delta
 
 
 class _Free(NamedTuple):
@@ -156,22 +174,25 @@ def _free_numbers(draws: pb.Atoms) -> _Free:
 
 
 def _rescale(free: _Free, draw_scale: float | Float[Array, " num_draws"]) -> pb.Atoms:
-    return _link(_Free(*(_about_mean(values, draw_scale) for values in free)))
+    return link_free_numbers(*(scale_about_mean(values, draw_scale) for values in free))
 
 
-def _link(free: _Free) -> pb.Atoms:
+def link_free_numbers(
+    logits: Float[Array, "num_draws *points 2 2"],
+    delta: Float[Array, "num_draws *points 2"],
+) -> pb.Atoms:
     """Turns free numbers into compatible atoms."""
-    logits, delta = free
     xp = delta.__array_namespace__()
     weights = xp.exp(logits - xp.max(logits, axis=(-2, -1), keepdims=True))
     joint = weights / xp.sum(weights, axis=(-2, -1), keepdims=True)
     return pb.Atoms(joint, pb.anchor(joint, delta))
 
 
-def _about_mean(
+def scale_about_mean(
     values: Float[Array, "num_draws ..."],
     draw_scale: float | Float[Array, " num_draws"],
 ) -> Float[Array, "num_draws ..."]:
+    """Scales the deviations of draws from their mean."""
     xp = values.__array_namespace__()
     mean = xp.mean(values, axis=0, keepdims=True)
     scale = xp.asarray(draw_scale, dtype=values.dtype)

@@ -15,8 +15,8 @@ import pns_bounds as pb
 from jaxtyping import Float, Int
 from scipy import special
 
-from pns_infer._critical import order_statistic
-from pns_infer._inputs import Draws, Target, check_alpha, check_option, draw_blocks
+from pns_infer._critical import order_statistic, put_in_place
+from pns_infer._inputs import Draws, Target, check_alpha, check_option, map_terms
 from pns_infer._intervals import CorrectedIntervals, join_intervals
 
 _ONE_CASE = (
@@ -30,7 +30,7 @@ def credible_intervals(
     *,
     estimand: pb.Estimand = pb.PNS,
     target: Target = "set",
-    points_per_chunk: int = 256,
+    points_per_chunk: int = 64,
 ) -> CorrectedIntervals:
     """Turns posterior draws into intervals, point by point.
 
@@ -63,10 +63,14 @@ def credible_intervals(
     check_alpha(alpha)
     check_option("target", target, ("set", "parameter"))
     return join_intervals(
-        [
-            _of_block(block, alpha, estimand, target)
-            for block in draw_blocks(draws, estimand, points_per_chunk)
-        ]
+        list(
+            map_terms(
+                lambda terms: _of_block(terms, alpha, estimand, target),
+                draws,
+                estimand,
+                points_per_chunk,
+            )
+        )
     )
 
 
@@ -74,12 +78,12 @@ def _of_block(
     terms: pb.BoundTerms, alpha: float, estimand: pb.Estimand, target: Target
 ) -> CorrectedIntervals:
     sides = [
-        _bound(-np.asarray(terms.lower, np.float64), -estimand.floor),
-        _bound(np.asarray(terms.upper, np.float64), estimand.ceiling),
+        _bound(-np.asarray(terms.lower), -estimand.floor),
+        _bound(np.asarray(terms.upper), estimand.ceiling),
     ]
-    num_draws = len(sides[0].values)
+    num_points, num_draws = sides[0].values.shape
     order_statistic(num_draws, 1 - alpha / 2)  # raises if there are too few
-    share = np.full(sides[0].values.shape[1], alpha / 2)
+    share = np.full(num_points, alpha / 2)
     if target == "parameter":
         share = alpha * _one_sided_share(sides)
     limits = (-estimand.floor, estimand.ceiling)
@@ -87,7 +91,7 @@ def _of_block(
         np.where(_is_at_limit(side, limit), limit, _quantile(side.values, 1 - share))
         for side, limit in zip(sides, limits, strict=True)
     )
-    middle = [np.median(side.values, axis=0) for side in sides]
+    middle = [np.median(side.values, axis=1) for side in sides]
     zeros = np.zeros_like(low)
     return CorrectedIntervals(
         lower=-low,
@@ -103,22 +107,26 @@ def _of_block(
 
 
 class _Side(NamedTuple):
-    """Sorted draws of a minimum, and the term that attains it most often."""
+    """Draws of a minimum, and the term that attains it most often."""
 
-    values: Float[np.ndarray, "draws points"]
+    values: Float[np.ndarray, "points draws"]
     binding: Int[np.ndarray, " points"]
 
 
 def _bound(terms: Float[np.ndarray, "draws points terms"], limit: float) -> _Side:
     """Takes the least term of each draw, and the known limit."""
-    limits = np.full((*terms.shape[:2], 1), limit)
-    everything = np.concatenate([terms, limits], axis=-1)
-    # The limit comes last and counts as -1; ties go to it, since it is known.
-    order = np.argmin(everything[..., ::-1], axis=-1)
-    counts = np.stack([np.mean(order == i, axis=0) for i in range(terms.shape[-1] + 1)])
-    binding = terms.shape[-1] - np.argmax(counts, axis=0)
-    binding = np.where(binding == terms.shape[-1], -1, binding)
-    return _Side(np.sort(everything.min(axis=-1), axis=0), binding)
+    num_terms = terms.shape[-1]
+    terms = np.moveaxis(terms, 0, -1)  # [points, terms, draws]
+    least = np.full((len(terms), terms.shape[-1]), limit, terms.dtype)
+    # Ties go to the limit, since it is known, then to the last term.
+    order = [-1, *reversed(range(num_terms))]
+    attains = np.zeros(least.shape, np.int8)  # a place in `order`
+    for place, term in enumerate(order[1:], start=1):
+        attains[terms[:, term] < least] = place
+        least = np.minimum(least, terms[:, term])
+    counts = [np.count_nonzero(attains == i, axis=1) for i in range(len(order))]
+    binding = np.array(order)[np.argmax(counts, axis=0)]
+    return _Side(least.astype(np.float64), binding)
 
 
 def _is_at_limit(side: _Side, limit: float) -> Float[np.ndarray, " points"]:
@@ -129,22 +137,24 @@ def _is_at_limit(side: _Side, limit: float) -> Float[np.ndarray, " points"]:
     the most do not tell it from the limit.
     """
     distance = limit - side.values
-    return distance.mean(axis=0) ** 2 < _ONE_CASE * distance.var(axis=0)
+    return distance.mean(axis=1) ** 2 < _ONE_CASE * distance.var(axis=1)
 
 
 def _quantile(
-    ordered: Float[np.ndarray, "draws points"],
+    values: Float[np.ndarray, "points draws"],
     probability: Float[np.ndarray, " points"],
 ) -> Float[np.ndarray, " points"]:
-    places = [order_statistic(len(ordered), p) for p in np.unique(probability)]
-    where = np.searchsorted(np.unique(probability), probability)
-    return ordered[np.array(places)[where], np.arange(ordered.shape[1])]
+    chosen, which = np.unique(probability, return_inverse=True)
+    places = np.array([order_statistic(values.shape[1], p) for p in chosen])
+    if len(places) == 1:
+        return put_in_place(values, places.item())[:, places.item()]
+    return np.sort(values, axis=1)[np.arange(len(values)), places[which]]
 
 
 def _one_sided_share(sides: list[_Side]) -> Float[np.ndarray, " points"]:
     """Computes Phi(D / noise), between one half for a point and 1 for a wide set."""
-    middle = [np.median(side.values, axis=0) for side in sides]
+    middle = [np.median(side.values, axis=1) for side in sides]
     width = np.maximum(middle[0] + middle[1], 0)
-    noise = np.maximum(*(side.values.std(axis=0) for side in sides))
+    noise = np.maximum(*(side.values.std(axis=1) for side in sides))
     ratio = np.divide(width, noise, out=np.full_like(width, np.inf), where=noise > 0)
     return special.ndtr(ratio)

@@ -1,8 +1,8 @@
 """What callers hand in: draws or terms, checked at the door."""
 
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, TypeVar
 
 import jax.core
 import numpy as np
@@ -10,12 +10,15 @@ import pns_bounds as pb
 from jaxtyping import Float
 
 from pns_infer._critical import Side, TooFewDrawsError, make_side
+from pns_infer._threads import map_threads
 
 Array = Any  # NumPy or JAX
 Draws = pb.Atoms | pb.BoundTerms
 Target = Literal["set", "parameter"]
 Which = Literal["both", "lower", "upper"]
 Selection = Literal["adaptive", "none"]
+Block = tuple[Draws, Draws | None]  # with its center, if one was given
+Result = TypeVar("Result")
 
 
 def is_traced(*arrays: Array) -> bool:
@@ -76,17 +79,43 @@ def term_blocks(
         yield _sides(block, middle, estimand)
 
 
-def draw_blocks(
-    draws: Draws | Iterable[Draws], estimand: pb.Estimand, points_per_chunk: int
-) -> Iterator[pb.BoundTerms]:
-    """Cuts draws into blocks of points, each as terms [num_draws, points, num_terms]."""
-    for block, _ in _blocks(draws, points_per_chunk, None):
-        yield _checked_terms(block, estimand)
+def map_sides(
+    function: Callable[[Side, Side], Result],
+    draws: Draws | Iterable[Draws],
+    estimand: pb.Estimand,
+    points_per_chunk: int,
+    center: Draws | None = None,
+) -> Iterator[Result]:
+    """Applies a function to the blocks of `term_blocks`; NumPy's on several threads."""
+    blocks = _blocks(draws, points_per_chunk, center)
+    return _map_blocks(lambda block: function(*_sides(*block, estimand)), blocks)
+
+
+def map_terms(
+    function: Callable[[pb.BoundTerms], Result],
+    draws: Draws | Iterable[Draws],
+    estimand: pb.Estimand,
+    points_per_chunk: int,
+) -> Iterator[Result]:
+    """Applies a function to blocks of terms [num_draws, points, num_terms]."""
+    blocks = _blocks(draws, points_per_chunk, None)
+    return _map_blocks(
+        lambda block: function(_checked_terms(block[0], estimand)), blocks
+    )
+
+
+def _map_blocks(
+    function: Callable[[Block], Result], blocks: Iterator[Block]
+) -> Iterator[Result]:
+    first = next(blocks)
+    rest = itertools.chain([first], blocks)
+    is_numpy = isinstance(first[0][0], np.ndarray)
+    return map_threads(function, rest) if is_numpy else map(function, rest)
 
 
 def _blocks(
     draws: Draws | Iterable[Draws], points_per_chunk: int, center: Draws | None
-) -> Iterator[tuple[Draws, Draws | None]]:
+) -> Iterator[Block]:
     if points_per_chunk < 1:
         raise ValueError(
             f"points_per_chunk must be at least 1, got {points_per_chunk}."
@@ -107,9 +136,7 @@ def _blocks(
         raise ValueError("there are no draws: the iterable of blocks is empty.")
 
 
-def _cut(
-    draws: Draws, center: Draws | None, size: int
-) -> Iterator[tuple[Draws, Draws | None]]:
+def _cut(draws: Draws, center: Draws | None, size: int) -> Iterator[Block]:
     """Yields blocks of at most `size` points of draws and of their center."""
     draws = _checked_draws(draws)
     num_points = draws[0].shape[1]
@@ -183,8 +210,8 @@ def _sides(
         if at is not None and not is_traced(at) and not np.all(np.isfinite(at)):
             raise ValueError("center must be finite.")
         values = xp.moveaxis(sign * values, 0, -1)  # [points, terms, draws]
-        if xp is np:
-            values = np.ascontiguousarray(values)
+        if xp is np and values.strides[-1] != values.itemsize:
+            values = np.ascontiguousarray(values)  # the draws of a term side by side
         sides.append(make_side(values, None if at is None else sign * xp.asarray(at)))
     return sides[0], sides[1]
 

@@ -14,6 +14,7 @@ from pns_infer._critical import (
     Side,
     TooFewDrawsError,
     corrected_minimum,
+    find_maxima,
     order_statistic,
     select_terms,
     selection_probability,
@@ -28,7 +29,7 @@ from pns_infer._inputs import (
     check_option,
     check_sample_size,
     is_traced,
-    term_blocks,
+    map_sides,
 )
 
 Array = Any  # NumPy or JAX
@@ -72,7 +73,7 @@ def intervals_from_draws(
     side: Which = "both",
     selection: Selection = "adaptive",
     center: Draws | None = None,
-    points_per_chunk: int = 256,
+    points_per_chunk: int = 64,
 ) -> CorrectedIntervals:
     """Turns draws of an estimator into precision-corrected intervals.
 
@@ -130,11 +131,14 @@ def intervals_from_draws(
         )
     if sample_size is not None:
         check_sample_size(sample_size)
-    parts = [
-        _correct(lower, upper, alpha, sample_size, estimand, target, side, selection)
-        for lower, upper in term_blocks(draws, estimand, points_per_chunk, center)
-    ]
-    return join_intervals(parts)
+
+    def correct(lower: Side, upper: Side) -> CorrectedIntervals:
+        return _correct(
+            lower, upper, alpha, sample_size, estimand, target, side, selection
+        )
+
+    parts = map_sides(correct, draws, estimand, points_per_chunk, center)
+    return join_intervals(list(parts))
 
 
 def intervals_from_estimates(
@@ -195,7 +199,7 @@ def intervals_from_estimates(
     normals -= normals.mean(axis=0)
     root = np.linalg.cholesky(np.cov(normals.T).reshape(size, size))
     normals = np.linalg.solve(root, normals.T).T
-    step = max(1, options.get("points_per_chunk", 256))
+    step = max(1, options.get("points_per_chunk", 64))
     parts = []
     for start in range(0, len(lower), step):
         part = slice(start, start + step)
@@ -256,8 +260,9 @@ def _correct(
         if selection == "adaptive":
             assert sample_size is not None
             order_statistic(num_draws, selection_probability(sample_size))
-            active = select_terms(terms, sorted_maxima(terms), sample_size, limit)
-        maxima.append(sorted_maxima(terms, active))
+            active = select_terms(terms, find_maxima(terms), sample_size, limit)
+        find = find_maxima if target == "set" else sorted_maxima
+        maxima.append(find(terms, active))
 
     def ends(probability: Any) -> list[Corrected]:
         return [

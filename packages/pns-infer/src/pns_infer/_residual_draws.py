@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Num
 
 from pns_infer._inputs import checked_counts
 from pns_infer._residual_profile import ResidualSettings
+from pns_infer._threads import run_threads
 
 Array = Any  # NumPy or JAX
 
@@ -36,7 +37,7 @@ def draw_residual(
       is_rare: which cells are rare; none if None.
 
     Returns:
-      Compatible atoms [num_draws, n].
+      Compatible atoms [num_draws, n], with the dtype of the model's.
 
     Example:
       >>> import numpy as np
@@ -51,7 +52,7 @@ def draw_residual(
       >>> round(float(drawn.mu[:, 0, 1].std()), 3)  # (0.55 * 0.45 / 201) ** 0.5
       0.036
     """
-    joint, mu = (np.asarray(part, float) for part in draws)
+    joint, mu = (np.asarray(part) for part in draws)
     if mu.ndim != 3 or mu.shape[2] != 2 or joint.shape != (*mu.shape, 2):
         raise ValueError(
             "draws must be atoms of cells, joint [num_draws, n, 2, 2] and mu "
@@ -61,27 +62,46 @@ def draw_residual(
     if len(rngs) != n:
         raise ValueError(f"rngs must be {n}, one for each cell, got {len(rngs)}.")
     _check_settings(settings, (1, num_draws))
-    counts = (
+    counts = [
         checked_counts("observational", observational, (n, 2, 2)).reshape(n, 1, 4),
         checked_counts("experimental", experimental, (n, 2, 2)),
-    )
-    laws = joint.reshape(num_draws, n, 1, 4), np.stack([1 - mu, mu], axis=-1)
+    ]
     factors = _rare_factors(settings, is_rare, n)  # [draws or 1, n]
+    # The draws of a cell lie side by side in memory.
+    cells = np.empty((n, 4, num_draws), np.result_type(joint, np.float32))
+    arms = np.empty((n, 2, num_draws), cells.dtype)
+
+    def draw(i: int) -> None:
+        laws = [
+            joint[:, i].reshape(num_draws, 1, 4).astype(float),
+            np.stack([1.0 - mu[:, i], mu[:, i]], axis=-1),
+        ]
+        shapes = _posterior_shapes(
+            laws, [part[i] for part in counts], settings, factors[:, i]
+        )
+        cells[i] = _draw_dirichlet(rngs[i], shapes[0])[0]
+        arms[i] = _draw_dirichlet(rngs[i], shapes[1])[:, 1]
+
+    run_threads(draw, range(n))
+    drawn = np.moveaxis(cells.reshape(n, 2, 2, num_draws), -1, 0)
+    return pb.project_to_compatible(pb.Atoms(drawn, np.moveaxis(arms, -1, 0)))
+
+
+def _posterior_shapes(
+    laws: list[Float[np.ndarray, "num_draws tables outcomes"]],
+    counts: list[Float[np.ndarray, "tables outcomes"]],
+    settings: ResidualSettings,
+    factor: Float[np.ndarray, " settings"],
+) -> list[Float[np.ndarray, "num_draws tables outcomes"]]:
+    """Adds a cell's counts to the model's word, by source: a Dirichlet's parameters."""
     strengths = (settings.observational_strength, settings.experimental_strength)
     shares = (settings.observational_share, settings.experimental_share)
-    shapes = [
-        (strength[:, None] * factors)[..., None, None] * law
-        + share[:, None, None, None] * count
+    return [
+        (strength * factor)[:, None, None] * law + share[:, None, None] * count
         for law, count, strength, share in zip(
             laws, counts, strengths, shares, strict=True
         )
     ]
-    drawn = [np.empty(shape.shape) for shape in shapes]
-    for i, rng in enumerate(rngs):
-        for values, shape in zip(drawn, shapes, strict=True):
-            values[:, i] = _draw_dirichlet(rng, shape[:, i])
-    atoms = pb.Atoms(drawn[0].reshape(joint.shape), drawn[1][..., 1])
-    return pb.project_to_compatible(atoms)
 
 
 def residual_mean(
@@ -170,11 +190,13 @@ def _rare_factors(
 
 
 def _draw_dirichlet(
-    rng: np.random.Generator, shape: Float[np.ndarray, "... outcomes"]
-) -> Float[np.ndarray, "... outcomes"]:
+    rng: np.random.Generator, shape: Float[np.ndarray, "num_draws tables outcomes"]
+) -> Float[np.ndarray, "tables outcomes num_draws"]:
+    """Draws from each Dirichlet; the draws are on the last axis of the result."""
     shape = np.maximum(shape, 1e-3)
     gamma = rng.standard_gamma(shape)
     # Proportions do not depend on their total: one that underflowed is drawn again.
     while np.any(lost := gamma.sum(axis=-1) == 0):
         gamma[lost] = rng.standard_gamma(shape[lost])
-    return gamma / gamma.sum(axis=-1, keepdims=True)
+    gamma = np.ascontiguousarray(np.moveaxis(gamma, 0, -1))
+    return gamma / gamma.sum(axis=1, keepdims=True)
