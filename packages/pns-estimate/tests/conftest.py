@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,3 +36,19 @@ def linear(tables):
 def folded(tables):
     """A fit that took no time and holds everybody out."""
     return fit(*tables, method="folded")
+
+
+_COMPILED = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, duration, **_: (
+        _COMPILED.append(duration)
+        if event.endswith("backend_compile_duration")
+        else None
+    )
+)
+
+
+@pytest.fixture
+def num_compiled():
+    """Counts the programs that were compiled, or read from the cache, so far."""
+    return lambda: len(_COMPILED)

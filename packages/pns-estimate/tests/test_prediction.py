@@ -1,5 +1,6 @@
 """A prediction: draws made once, kept in memory or on disk, and shared by questions."""
 
+import copy
 import dataclasses
 
 import jax
@@ -35,6 +36,15 @@ def test_all_questions_share_one_set_of_draws(linear):
     prediction.threshold_set(0.1)
     prediction.take(range(0, 1100, 7)).intervals()
     assert count_draws(prediction) == before + 1100
+
+
+def test_other_people_or_another_seed_compile_nothing(fitted, num_compiled):
+    fitted.predict(draw_strangers(90)).intervals()
+    compiled = num_compiled()
+    fitted.predict(draw_strangers(130)).intervals()
+    other = copy.copy(fitted).set_params(seed=fitted.seed + 1)
+    other.predict(draw_strangers(90)).intervals()
+    assert num_compiled() == compiled
 
 
 def test_people_who_share_covariates_share_draws_and_have_the_answers_of_strangers(

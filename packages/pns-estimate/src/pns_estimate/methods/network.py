@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pns_bounds as pb
+import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float
 from numpy.typing import ArrayLike
@@ -51,7 +52,22 @@ class NetworkSampler:
         self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
     ) -> pb.Atoms:
         """Draws atoms [num_draws, n]."""
-        return self.model.draws(key, z, num_draws)
+        linear = self.linear_draws(key, z, num_draws)
+        return self.model.draws(key, z, num_draws) if linear is None else linear.atoms()
+
+    def linear_draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pi.LinearDraws | None:
+        """Draws the weights of members; None for a network that is no ensemble."""
+        network = self.model.network
+        if not network.is_linear or network.link != "anchored":
+            return None
+        factors = self.model.factors(z)
+        return pi.LinearDraws(
+            center=np.zeros(factors.shape[:2], factors.dtype),
+            factors=factors,
+            coefficients=self.model.draw_indices(key, num_draws),
+        )
 
     def save(self, folder: Path) -> None:
         """Writes the network to a new folder."""

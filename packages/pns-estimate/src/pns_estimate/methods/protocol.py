@@ -55,6 +55,18 @@ class Sampler(Protocol):
         ...
 
 
+def linear_draws(
+    sampler: Sampler, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+) -> pi.LinearDraws | None:
+    """Returns the draws of a sampler before the link; None if they are not linear.
+
+    A sampler whose draws are linear in few numbers given z has a method `linear_draws`
+    with the arguments of `draws`; what wraps it then scales and shifts factors, not draws.
+    """
+    make = getattr(sampler, "linear_draws", None)
+    return None if make is None else make(key, z, num_draws)
+
+
 class MethodFit(NamedTuple):
     """What a method learned.
 

@@ -11,7 +11,7 @@ import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Bool, Float, Int
 
-from pns_estimate.methods.protocol import Sampler
+from pns_estimate.methods.protocol import Sampler, linear_draws
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,28 +74,41 @@ class ResidualSampler:
     ) -> pb.Atoms:
         """Draws the sampler's atoms, then the law of each cell about them."""
         seed = int(np.asarray(jax.random.key_data(key)).astype(np.uint64).sum())
-        _, first, place = np.unique(
-            np.array(_names(z)), return_index=True, return_inverse=True
-        )
+        number: dict[bytes, int] = {}  # of each cell, as they come
+        place = [number.setdefault(name, len(number)) for name in _names(z)]
+        _, first = np.unique(place, return_index=True)
         cells = z[first]
-        drawn = self.inner.draws(key, cells, num_draws)
-        # A bootstrap has as many draws as it solved for.
-        rng = np.random.default_rng(seed)
-        settings = self.profile.sample(rng, len(drawn.mu))
-        drawn = pi.scale_draws(drawn, settings.draw_scale)
+        drawn, settings = self._draw_inner(key, cells, num_draws, seed)
         counts = self.cells.find(cells)
         # A cell's randomness is its own, whoever else is asked about.
         rngs = [
             np.random.default_rng([seed, int.from_bytes(name, "little")])
-            for name in _names(cells)
+            for name in number
         ]
-        joint, mu = pi.draw_residual(
+        atoms = pi.draw_residual(
             rngs, drawn, *_split(counts), settings, self._is_rare(counts)
         )
-        atoms = pb.Atoms(*(part.astype(drawn.mu.dtype) for part in (joint, mu)))
-        return pb.project_to_compatible(
-            pb.Atoms(atoms.joint[:, place], atoms.mu[:, place])
-        )
+        if len(cells) == len(z):
+            return atoms
+        return pb.Atoms(atoms.joint[:, place], atoms.mu[:, place])
+
+    def _draw_inner(
+        self,
+        key: jax.Array,
+        z: Float[np.ndarray, "n d"],
+        num_draws: int,
+        seed: int,
+    ) -> tuple[pb.Atoms, pi.ResidualSettings]:
+        """Draws settings, and the sampler's atoms scaled by them."""
+        rng = np.random.default_rng(seed)
+        linear = linear_draws(self.inner, key, z, num_draws)
+        if linear is not None:
+            settings = self.profile.sample(rng, num_draws)
+            return linear.scale(settings.draw_scale).atoms(), settings
+        drawn = self.inner.draws(key, z, num_draws)
+        # A bootstrap has as many draws as it solved for.
+        settings = self.profile.sample(rng, len(drawn.mu))
+        return pi.scale_draws(drawn, settings.draw_scale), settings
 
     def _is_rare(self, counts: Float[np.ndarray, "n 8"]) -> Bool[np.ndarray, " n"]:
         """Tells which cells are rare; one that is not known is."""

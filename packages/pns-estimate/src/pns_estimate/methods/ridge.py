@@ -10,7 +10,7 @@ import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Float
 
-from pns_estimate.methods.protocol import Sampler
+from pns_estimate.methods.protocol import Sampler, linear_draws
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,9 +43,22 @@ class RidgeSampler:
         self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
     ) -> pb.Atoms:
         """Draws the sampler's atoms and moves them; every draw is a compatible law."""
+        linear = self.linear_draws(key, z, num_draws)
+        if linear is not None:
+            return linear.atoms()
+        return pi.shift_draws(self.inner.draws(key, z, num_draws), *self._centers(z))
+
+    def linear_draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pi.LinearDraws | None:
+        """Moves the center of the sampler's draws, if they are linear."""
+        linear = linear_draws(self.inner, key, z, num_draws)
+        return None if linear is None else linear.shift(*self._centers(z))
+
+    def _centers(self, z: Float[np.ndarray, "n d"]) -> tuple[pb.Atoms, pb.Atoms]:
+        """Estimates atoms before and after the correction."""
         center = self.inner.atoms(z)
-        corrected = self.correction.apply(z, center)
-        return pi.shift_draws(self.inner.draws(key, z, num_draws), center, corrected)
+        return center, self.correction.apply(z, center)
 
     def save(self, folder: Path) -> None:
         """Writes the correction, and the sampler inside to a folder of its own."""

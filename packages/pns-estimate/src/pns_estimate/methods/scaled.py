@@ -11,7 +11,7 @@ import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Float
 
-from pns_estimate.methods.protocol import Sampler
+from pns_estimate.methods.protocol import Sampler, linear_draws
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +44,19 @@ class ScaledSampler:
         self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
     ) -> pb.Atoms:
         """Draws atoms and scales them; every draw stays a compatible law."""
-        drawn = self.inner.draws(key, z, num_draws)
-        return drawn if self.draw_scale == 1 else pi.scale_draws(drawn, self.draw_scale)
+        if self.draw_scale == 1:
+            return self.inner.draws(key, z, num_draws)
+        linear = self.linear_draws(key, z, num_draws)
+        if linear is not None:
+            return linear.atoms()
+        return pi.scale_draws(self.inner.draws(key, z, num_draws), self.draw_scale)
+
+    def linear_draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pi.LinearDraws | None:
+        """Scales the coefficients of the sampler's draws, if they are linear."""
+        linear = linear_draws(self.inner, key, z, num_draws)
+        return None if linear is None else linear.scale(self.draw_scale)
 
     def save(self, folder: Path) -> None:
         """Writes the scale, and the sampler inside to a folder of its own."""
