@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -95,7 +96,7 @@ class BootstrapEnsemble(Network):
 
     def central_indices(self) -> Float[Array, "1 k"]:
         """Returns equal weights."""
-        return jnp.full((1, self.index_dim), 1 / self.index_dim)
+        return jnp.asarray(np.full((1, self.index_dim), 1 / self.index_dim, np.float32))
 
     def noise_directions(
         self, key: PRNGKeyArray, shape: tuple[int, ...]

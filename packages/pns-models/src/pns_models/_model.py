@@ -172,7 +172,7 @@ class FittedModel:
                 f"raw numbers of a network of kind {self.recipe.network.kind!r} are not "
                 "linear in the index."
             )
-        units = jnp.eye(self.network.index_dim)
+        units = np.eye(self.network.index_dim, dtype=np.float32)
         parts = [
             np.asarray(_unit_factors(self._structure, self._state, block, units))[
                 :count
@@ -192,7 +192,9 @@ class FittedModel:
         self, key: PRNGKeyArray, num_draws: int, draws_per_chunk: int
     ) -> Float[np.ndarray, "s i"]:
         """Draws indices; the first is repeated until one program serves all chunks."""
-        indices = np.asarray(self.network.draw_indices(key, num_draws))
+        indices = np.asarray(
+            _drawn_indices(self._structure, num_draws, self._state, key)
+        )
         missing = -num_draws % draws_per_chunk
         return np.concatenate([indices, np.repeat(indices[:1], missing, axis=0)])
 
@@ -267,6 +269,13 @@ def _blocks(
         size = max(_LEAST_ROWS, 1 << max(count - 1, 0).bit_length())
         missing = np.zeros((size - count, z.shape[1]), z.dtype)
         yield np.concatenate([block, missing]), count
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _drawn_indices(
+    structure: nnx.GraphDef, num: int, state: Any, key: PRNGKeyArray
+) -> Float[Array, "{num} i"]:
+    return nnx.merge(structure, state).draw_indices(key, num)
 
 
 @functools.partial(jax.jit, static_argnums=0)
