@@ -1,4 +1,4 @@
-"""Several threads: the order of the items, errors, and memory."""
+"""Several threads: the order of the items, and errors."""
 
 import threading
 

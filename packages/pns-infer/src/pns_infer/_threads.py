@@ -2,18 +2,14 @@
 
 import collections
 import concurrent.futures
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
-
-import numpy as np
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _MOST_THREADS = 4  # more would wait for each other: Python itself has one at a time
-_KEPT = 31 * 2**20  # bytes; glibc learns from arrays of less than 32 MiB
 
 
 def map_threads(
@@ -31,7 +27,6 @@ def map_threads(
     Yields:
       Results in the order of the items.
     """
-    _keep_freed_memory()
     size = min(os.cpu_count() or 1, _MOST_THREADS)
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(size) as pool:
@@ -47,15 +42,3 @@ def run_threads(function: Callable[[Item], None], items: Iterable[Item]) -> None
     """Calls a function that fills arrays with each item, as `map_threads`."""
     for _ in map_threads(function, items):
         pass
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Lets the arrays of a block use the memory that those of the last block freed.
-
-    glibc returns memory to the system when more is free than twice the largest array that
-    was freed so far, and in a new process that is little: every block would ask for its
-    memory again, which takes longer than to compute on it. So one large array is freed
-    first; nothing is written to it, so it takes no memory.
-    """
-    np.empty(_KEPT, np.uint8)

@@ -19,6 +19,7 @@ from pns_models._errors import NoDrawsError
 from pns_models._links import atoms_from_raw
 from pns_models._model_files import read_model, write_model
 from pns_models._network import Network
+from pns_models._placement import spread_rows
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer
 
@@ -253,7 +254,7 @@ def load(folder: str | os.PathLike) -> FittedModel:
 
 def _blocks(
     z: Float[np.ndarray, "n d"], most_rows: int | None = None
-) -> Iterator[tuple[Float[np.ndarray, "size d"], int]]:
+) -> Iterator[tuple[Float[Array | np.ndarray, "size d"], int]]:
     """Cuts rows into blocks of few sizes, powers of 2; zeros fill the last one up.
 
     So a program is compiled a few times at the most, whatever the number of rows.
@@ -268,7 +269,7 @@ def _blocks(
         count = len(block)
         size = max(_LEAST_ROWS, 1 << max(count - 1, 0).bit_length())
         missing = np.zeros((size - count, z.shape[1]), z.dtype)
-        yield np.concatenate([block, missing]), count
+        yield spread_rows(np.concatenate([block, missing])), count
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -188,6 +188,20 @@ def _train_on_mesh(
     )(members, cells)
 
 
+def spread_rows(
+    rows: Float[np.ndarray, "n d"],
+) -> Float[Array | np.ndarray, "n d"]:
+    """Cuts rows among the devices of this process, if they can have equal parts.
+
+    What is computed of each row is then computed where the row is.
+    """
+    devices = jax.local_devices()
+    if len(devices) == 1 or len(rows) % len(devices):
+        return rows
+    sharding = NamedSharding(Mesh(np.array(devices), (DATA,)), PartitionSpec(DATA))
+    return jax.device_put(rows, sharding)
+
+
 def _padded(leaf: Array | np.ndarray, axis: int, multiple: int) -> np.ndarray:
     """Fills an axis up with zeros that no visit meets."""
     leaf = np.asarray(leaf)
