@@ -19,7 +19,12 @@ from pns_models._errors import (
     NoDrawsError,
     TooFewRowsError,
 )
-from pns_models._folds import FoldedCounts, assign_folds, fold_counts
+from pns_models._folds import (
+    FoldedCounts,
+    assign_folds,
+    assign_folds_by_part,
+    fold_counts,
+)
 from pns_models._functions import PlainFunctions, plain_functions
 from pns_models._hypermodel import Hypermodel, HypermodelConfig
 from pns_models._learners import SLearner, SLearnerConfig, TLearner, TLearnerConfig
@@ -88,6 +93,7 @@ __all__ = [
     "TooFewRowsError",
     "TrainConfig",
     "assign_folds",
+    "assign_folds_by_part",
     "atoms_from_raw",
     "counts_from_tables",
     "cross_fit",

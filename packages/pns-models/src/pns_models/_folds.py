@@ -86,17 +86,47 @@ def assign_folds(
       >>> bool(np.all(fold[::2] == fold[1::2])), np.bincount(fold).tolist()
       (True, [8, 8, 8])
     """
-    if num_folds < 2:
-        raise ValueError(f"num_folds must be at least 2, got {num_folds}.")
     check_counts(counts)
-    part = _part_of_rows(counts)
-    fold = np.full(len(part), -1)
-    if groups is not None:
-        _deal_groups(rng, fold, check_groups(groups, len(part)), part, num_folds)
-    alone = rng.permutation(np.flatnonzero(fold < 0))
-    alone = alone[np.argsort(part[alone], kind="stable")]
-    fold[alone] = rng.permutation(num_folds)[np.arange(len(alone)) % num_folds]
-    _check_folds(counts, fold, num_folds)
+    fold = _deal(rng, _part_of_rows(counts), num_folds, groups).astype(int)
+    weights = flat_weights(counts)
+    sums = np.stack([np.bincount(fold, w, num_folds) for w in weights.T], axis=1)
+    arms = (sums[:, :4], sums[:, 4:6], sums[:, 6:])
+    _check_folds(np.stack([arm.sum(axis=1) for arm in arms], axis=1))
+    return fold
+
+
+def assign_folds_by_part(
+    rng: np.random.Generator, part: Int[np.ndarray, " n"], num_folds: int
+) -> Int[np.ndarray, " n"]:
+    """Assigns rows to folds as `assign_folds` does, given which part each belongs to.
+
+    For tables that are too large to hold as counts, row by row.
+
+    Args:
+      rng: decides the folds.
+      part: of each row: 0 observational, 1 control arm, 2 treatment arm.
+      num_folds: at least 2.
+
+    Returns:
+      The fold of each row, from 0, as int16.
+
+    Raises:
+      TooFewRowsError: if a fold lacks units of the observational source or of an arm.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> z, x, y = np.arange(12.0)[:, None], np.arange(12) % 2, np.arange(12) // 6
+      >>> counts = pm.counts_from_tables((z, x, y), (z, x, y), merge=False)
+      >>> fold = pm.assign_folds(np.random.default_rng(0), counts, num_folds=3)
+      >>> part = np.concatenate([np.zeros(12, np.int8), 1 + x])
+      >>> rng = np.random.default_rng(0)
+      >>> assign_folds_by_part(rng, part, num_folds=3).tolist() == fold.tolist()
+      True
+    """
+    fold = _deal(rng, np.asarray(part), num_folds, None)
+    parts = [np.bincount(fold[part == i], minlength=num_folds) for i in range(3)]
+    _check_folds(np.stack(parts, axis=1))
     return fold
 
 
@@ -134,6 +164,26 @@ def fold_counts(
     return FoldedCounts(merged, fold[first], cell), place
 
 
+def _deal(
+    rng: np.random.Generator,
+    part: Int[np.ndarray, " n"],
+    num_folds: int,
+    groups: ArrayLike | None,
+) -> Int[np.ndarray, " n"]:
+    """Deals rows to folds: whole groups first, then single rows, part by part."""
+    if num_folds < 2:
+        raise ValueError(f"num_folds must be at least 2, got {num_folds}.")
+    fold = np.full(len(part), -1, np.int16)  # small: there may be many millions of rows
+    if groups is not None:
+        _deal_groups(rng, fold, check_groups(groups, len(part)), part, num_folds)
+    place = np.int32 if len(part) < 2**31 else np.int64
+    alone = rng.permutation(np.flatnonzero(fold < 0).astype(place))
+    alone = np.concatenate([alone[part[alone] == i] for i in range(3)])
+    order = rng.permutation(num_folds).astype(fold.dtype)
+    fold[alone] = np.resize(order, len(alone))
+    return fold
+
+
 def _part_of_rows(counts: Counts) -> Int[np.ndarray, " n"]:
     """Returns 0 for observational rows, 1 for the control and 2 for the treatment arm."""
     place = np.argmax(flat_weights(counts), axis=1)
@@ -165,22 +215,20 @@ def _deal_groups(
     fold[:] = fold_of[group]
 
 
-def _check_folds(counts: Counts, fold: Int[np.ndarray, " n"], num_folds: int) -> None:
+def _check_folds(sums: Float[np.ndarray, "num_folds 3"]) -> None:
     """Raises if a fold lacks units of the observational source or of an arm."""
-    weights = flat_weights(counts)
-    sums = np.stack([np.bincount(fold, w, num_folds) for w in weights.T], axis=1)
-    parts = {
-        "observational units": sums[:, :4].sum(axis=1),
-        "experimental units in the control arm": sums[:, 4:6].sum(axis=1),
-        "experimental units in the treatment arm": sums[:, 6:].sum(axis=1),
-    }
-    for name, by_fold in parts.items():
+    names = (
+        "observational units",
+        "experimental units in the control arm",
+        "experimental units in the treatment arm",
+    )
+    for name, by_fold in zip(names, sums.T, strict=True):
         if by_fold.min() <= 0:
             first = int(by_fold.argmin())
             raise TooFewRowsError(
-                f"fold {first + 1} of {num_folds} has no {name}; give more data, fewer "
+                f"fold {first + 1} of {len(sums)} has no {name}; give more data, fewer "
                 "folds, or smaller groups.",
                 part="fold",
-                observational=float(sums[first, :4].sum()),
-                experimental=float(sums[first, 4:].sum()),
+                observational=float(sums[first, 0]),
+                experimental=float(sums[first, 1:].sum()),
             )
