@@ -10,6 +10,15 @@ from pns_estimate._errors import UserError
 
 Missing = Literal["error", "indicator"]
 Unseen = Literal["error", "unknown"]
+COPIES = "__rows__"
+"""A column of tables whose rows each stand for several that agree: how many."""
+
+
+def copies_of(table: pd.DataFrame) -> np.ndarray:
+    """Returns how many rows each row stands for: 1, unless the table says otherwise."""
+    if COPIES in table.columns:
+        return table[COPIES].to_numpy()
+    return np.ones(len(table), int)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +63,10 @@ def find_two_values(
     for name, table in tables.items():
         values = _column(table, column, name)
         if values.isna().any():
+            absent = copies_of(table)[values.isna()].sum()
             raise UserError(
-                f"the {role} {column!r} of the {name} table is missing in "
-                f"{int(values.isna().sum())} rows; drop or complete them."
+                f"the {role} {column!r} of the {name} table is missing in {absent} rows; "
+                "drop or complete them."
             )
         seen += [v for v in _plain(values).unique().tolist() if v not in seen]
     if len(seen) != 2:
@@ -200,9 +210,11 @@ def make_encoder(
       unseen: what to do later with a category that is not in these tables.
       max_levels: more values than this in a text column are an error.
     """
+    copies = {name: copies_of(table) for name, table in tables.items()}
     covariates = [
         _make_covariate(
             {name: _column(table, column, name) for name, table in tables.items()},
+            copies,
             column,
             missing,
             max_levels,
@@ -221,9 +233,21 @@ def make_encoder(
 
 
 def _make_covariate(
-    parts: dict[str, pd.Series], column: str, missing: Missing, max_levels: int
+    parts: dict[str, pd.Series],
+    copies: dict[str, np.ndarray],
+    column: str,
+    missing: Missing,
+    max_levels: int,
 ) -> Covariate:
-    """Learns how to encode one column from its values in each table."""
+    """Learns how to encode one column from its values in each table.
+
+    Args:
+      parts: its values, by table.
+      copies: how many rows each value stands for, by table.
+      column: its name.
+      missing: as for `make_encoder`.
+      max_levels: as for `make_encoder`.
+    """
     if all(part.isna().all() for part in parts.values()):
         raise UserError(f"the covariate {column!r} has no values at all.")
     numeric = [_is_number(part) for part in parts.values() if part.notna().any()]
@@ -234,10 +258,10 @@ def _make_covariate(
         )
     for name, part in parts.items():
         if missing == "error" and part.isna().any():
+            absent = copies[name][part.isna()].sum()
             raise UserError(
-                f"the covariate {column!r} of the {name} table is missing in "
-                f"{int(part.isna().sum())} rows; complete them, or fit with "
-                "missing='indicator'."
+                f"the covariate {column!r} of the {name} table is missing in {absent} "
+                "rows; complete them, or fit with missing='indicator'."
             )
     # With the policy 'indicator' people without a value may come later, too.
     indicator = missing == "indicator"
@@ -245,14 +269,16 @@ def _make_covariate(
         numbers = np.concatenate(
             [_numbers(part, column, name) for name, part in parts.items()]
         )
-        numbers = numbers[~np.isnan(numbers)]
+        is_known = ~np.isnan(numbers)
+        known = np.concatenate(list(copies.values()))[is_known]
+        numbers = numbers[is_known]
         return Covariate(
             column,
             "number",
             low=float(numbers.min()),
             high=float(numbers.max()),
             indicator=indicator,
-            fill=float(np.median(numbers)),
+            fill=float(quantiles(numbers, known, np.array([0.5]))[0]),
         )
     levels = sorted({v for part in parts.values() for v in set(_text(part.dropna()))})
     if len(levels) > max_levels:
@@ -261,6 +287,22 @@ def _make_covariate(
             "of covariates, or group its values."
         )
     return Covariate(column, "category", tuple(levels), indicator=indicator)
+
+
+def quantiles(values: np.ndarray, copies: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Computes quantiles of values of which there are several copies each.
+
+    They lie between the two nearest of the copies, as those of `numpy.quantile`.
+    """
+    order = np.argsort(values, kind="stable")
+    last = np.cumsum(copies[order])  # of the copies of each value, the place behind
+    place = (last[-1] - 1) * levels
+    below, above = (
+        values[order][np.searchsorted(last, end(place), side="right")]
+        for end in (np.floor, np.ceil)
+    )
+    share = place - np.floor(place)
+    return below * (1 - share) + above * share
 
 
 def _column(table: pd.DataFrame, column: str, name: str) -> pd.Series:
@@ -298,7 +340,8 @@ def _text(values: pd.Series) -> np.ndarray:
         return str(int(value)) if whole else str(value)
 
     levels = {v: plain(v) for v in values.dropna().unique().tolist()}
-    return values.astype(object).map(levels).fillna("").to_numpy(dtype=object)
+    text = values.astype(object).map(levels).astype(object)  # float if all are missing
+    return text.fillna("").to_numpy(dtype=object)
 
 
 def _numbers(values: pd.Series, column: str, name: str) -> np.ndarray:

@@ -7,7 +7,9 @@ from pns_estimate import _flags
 
 _NAMES = "|".join(sorted((f.name for f in _flags.SETTINGS), key=len, reverse=True))
 _VALUE = r"('[^']*'|\"[^\"]*\"|[\w.+-]+)"
-_NO_WORDS = "alpha|num_draws|weights_are|treatment_reference|outcome_reference"
+_NO_WORDS = (
+    "alpha|num_draws|memory_gb|weights_are|treatment_reference|outcome_reference"
+)
 
 
 def in_flags(message: str) -> str:

@@ -1,29 +1,34 @@
 """What the command `pns-estimate` does once its flags are read."""
 
+import dataclasses
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 import pns_infer as pi
 import pns_models as pm
+from absl import flags
 
 from pns_estimate import _flags
-from pns_estimate._columns import Missing, Unseen
+from pns_estimate._columns import Encoder, Missing, Unseen
 from pns_estimate._command_language import in_flags
 from pns_estimate._compilation_cache import use_compilation_cache
 from pns_estimate._decisions import Criterion, Decision, check_decision, decide
 from pns_estimate._enough_draws import check_num_draws
 from pns_estimate._errors import UserError
 from pns_estimate._estimator import PnsEstimator
-from pns_estimate._files import complete_file, read_table, write_json
-from pns_estimate._prediction import Target
+from pns_estimate._files import complete_file, write_json
+from pns_estimate._prediction import Prediction, Target
 from pns_estimate._preparation import PreparedTables, prepare_tables
 from pns_estimate._question import Question
 from pns_estimate._report import write_report
 from pns_estimate._run_folder import CHECKPOINTS, MODEL, check_run_folder, run_folder
+from pns_estimate._settings import check_memory
+from pns_estimate._streamed_answers import check_people
+from pns_estimate._streams import Stream, open_table
 from pns_estimate._table_checks import TableWarning
 from pns_estimate._training_data import Roles, WeightsAre
 from pns_estimate.methods import METHODS, get_method
@@ -33,6 +38,9 @@ _FOR_FITS = (
     *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
     *(_flags.COVARIATES, _flags.TREATMENT_REFERENCE, _flags.OUTCOME_REFERENCE),
 )
+
+
+_CSV_ROWS = 200_000  # of streamed people; more are written as Parquet alone
 
 
 def _say(text: str) -> None:
@@ -93,6 +101,7 @@ def _check_question() -> None:
     """Raises unless alpha, threshold, draws and decision fit together."""
     if not 0 < _flags.ALPHA.value < 1:
         raise UserError(f"--alpha must lie in (0, 1), got {_flags.ALPHA.value}.")
+    check_memory(_flags.MEMORY_GB.value)
     question, decision = _read_question(), _read_decision()
     question.check()
     if decision is not None:
@@ -112,9 +121,10 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
     All that can be wrong with tables and people is found before the fit.
     """
     if _flags.LOAD.value is not None:
-        return PnsEstimator.load(_flags.LOAD.value), read_table(
-            _flags.PREDICT.value, "prediction", _say
-        )
+        estimator = PnsEstimator.load(_flags.LOAD.value)
+        people = _open(_flags.PREDICT, "prediction")
+        _check_people(people, estimator._fitted().encoder)
+        return estimator, people
     _say("reading tables")
     estimator = PnsEstimator(
         _flags.METHOD.value,
@@ -126,7 +136,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
         checkpoint_dir=out / CHECKPOINTS,
     )
     prepared, people = _prepare(estimator)
-    rows = [f"{len(table):,}" for table in prepared[:2]]
+    rows = [f"{number:,}" for number in prepared.data.num_rows.values()]
     _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
     estimator._fit_prepared(prepared)
     if pm.is_writer():
@@ -137,11 +147,11 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
 def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
     """Reads and checks the tables and the people to answer for."""
     assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
-    experimental = read_table(_flags.EXPERIMENTAL.value, "experimental", _say)
-    observational = read_table(_flags.OBSERVATIONAL.value, "observational", _say)
+    experimental = _open(_flags.EXPERIMENTAL, "experimental")
+    observational = _open(_flags.OBSERVATIONAL, "observational")
     people = experimental
     if _flags.PREDICT.value is not None:
-        people = read_table(_flags.PREDICT.value, "prediction", _say)
+        people = _open(_flags.PREDICT, "prediction")
     roles = Roles(
         _flags.TREATMENT.value,
         _flags.OUTCOME.value,
@@ -160,12 +170,35 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
             _flags.COVARIATES.value,
             _read_assignment(),
             estimator.get_params(),
+            _flags.MEMORY_GB.value,
         )
     for warning in caught:
         _say(f"warning: {in_flags(str(warning.message))}")
     if _flags.PREDICT.value is not None:
-        prepared.data.encoder.encode(people, "prediction")
+        _check_people(people, prepared.data.encoder)
     return prepared, people
+
+
+def _open(flag: flags.FlagHolder[str | None], name: str) -> pd.DataFrame | Stream:
+    """Reads the table that a flag names, or opens it as a stream."""
+    table = open_table(
+        flag.value, name, _flags.MEMORY_GB.value, progress=True, tell=_say
+    )
+    asked = _flags.EXPERIMENTAL if _flags.PREDICT.value is None else _flags.PREDICT
+    if flag is asked and isinstance(table, Stream) and _flags.GAINS.value is not None:
+        raise UserError(
+            "--gains needs people who fit into memory, and those to answer for are "
+            "streamed; give fewer of them to --predict, as one file."
+        )
+    return table
+
+
+def _check_people(people: pd.DataFrame | Stream, encoder: Encoder) -> None:
+    """Raises if there is somebody who cannot be answered for."""
+    if isinstance(people, Stream):
+        check_people(people, encoder)
+    else:
+        encoder.encode(people, "prediction")
 
 
 def _read_assignment() -> float | str | None:
@@ -253,14 +286,12 @@ def answer(arguments: Sequence[str]) -> None:
 
 def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
     """Writes all but the model; returns what to print."""
-    _say(f"intervals for {len(people):,} people")
-    prediction = estimator.predict(people)
-    table = prediction.intervals(
-        _flags.ALPHA.value, _flags.ESTIMAND.value, cast(Target, _flags.TARGET.value)
-    )
-    with complete_file(out / "intervals.parquet") as aside:
-        table.to_parquet(aside)
-    _write_csv(out / "intervals.csv", table)
+    written = _write_intervals(estimator, people, out)
+    prediction, question = written.prediction, _read_question()
+    if isinstance(people, Stream):
+        question = dataclasses.replace(
+            question, people=f"a sample of {question.people}"
+        )
     decision = _read_decision()
     if decision is not None:
         decided = decide(prediction, decision, _flags.ALPHA.value)
@@ -273,7 +304,7 @@ def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
         out / "report.html",
         prediction,
         estimator.summary_,
-        _read_question(),
+        question,
         estimator.population_ if estimator.has_population else None,
         decision,
         out / "summary.json",
@@ -281,6 +312,45 @@ def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
     write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
     if estimator.compatibility()["p_value"] < 0.05:
         _say("warning: the two tables contradict each other; see the report.")
-    first = table.head().to_string(float_format=lambda value: f"{value:.3f}")
-    counted = f"{len(table):,} intervals: {out / 'intervals.csv'}"
+    first = written.first.to_string(float_format=lambda value: f"{value:.3f}")
+    counted = f"{written.num_rows:,} intervals: {written.path}"
     return f"{first}\n\n{counted}\n{averages}report: {out / 'report.html'}"
+
+
+class _Written(NamedTuple):
+    """Intervals that were written: how many, where, the first, and whom to report on."""
+
+    num_rows: int
+    path: Path
+    first: pd.DataFrame
+    prediction: Prediction
+
+
+def _write_intervals(estimator: PnsEstimator, people: Any, out: Path) -> _Written:
+    """Writes intervals.parquet, and intervals.csv unless it would be huge."""
+    options = (
+        _flags.ALPHA.value,
+        _flags.ESTIMAND.value,
+        cast(Target, _flags.TARGET.value),
+    )
+    whole, text = out / "intervals.parquet", out / "intervals.csv"
+    if isinstance(people, Stream):
+        size = people.num_rows()
+        _say(f"intervals for {size:,} people")
+        is_long = size > _CSV_ROWS
+        if is_long:
+            _say(
+                f"no intervals.csv: {size:,} people, and it is for {_CSV_ROWS:,} at most"
+            )
+        answers = estimator._write_intervals(
+            whole, people, *options, csv_path=None if is_long else text
+        )
+        prediction = estimator.predict(answers.sample)
+        return _Written(size, whole if is_long else text, answers.first, prediction)
+    _say(f"intervals for {len(people):,} people")
+    prediction = estimator.predict(people)
+    table = prediction.intervals(*options)
+    with complete_file(whole) as aside:
+        table.to_parquet(aside)
+    _write_csv(text, table)
+    return _Written(len(table), text, table.head(), prediction)

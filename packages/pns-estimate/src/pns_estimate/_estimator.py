@@ -24,7 +24,9 @@ from pns_estimate._question import Question
 from pns_estimate._questions import Questions
 from pns_estimate._report import write_report
 from pns_estimate._saving import FittedState, load_state, save_state
-from pns_estimate._settings import Settings, check_settings
+from pns_estimate._settings import Settings, check_memory, check_settings
+from pns_estimate._streamed_answers import StreamedAnswers, write_intervals
+from pns_estimate._streams import Stream, as_stream, open_table
 from pns_estimate._summary import FitSummary
 from pns_estimate._training_data import Roles, WeightsAre
 
@@ -141,13 +143,15 @@ class PnsEstimator(Settings, Questions):
         treatment_reference: Any = None,
         outcome_reference: Any = None,
         assignment: float | str | None = None,
+        memory_gb: float = 4.0,
     ) -> "PnsEstimator":
         """Learns from two tables over the same population.
 
         Args:
           observational: people who chose for themselves: a DataFrame, a polars or
             pyarrow table, a dictionary of NumPy arrays by column name, a structured
-            array, or a path to CSV or Parquet.
+            array, or a path to CSV or Parquet; for tables larger than memory, a folder
+            of Parquet files or a `pyarrow.dataset.Dataset`, which is streamed.
           experimental: people assigned at random.
           treatment: the column with the treatment, two values.
           outcome: the column with the outcome, two values.
@@ -165,12 +169,15 @@ class PnsEstimator(Settings, Questions):
           assignment: the chance of the treated arm in the trial: a number, or a column of
             the experimental table if it was stratified; the arms' shares if None. It
             is tested against the arms, and enters averages.
+          memory_gb: what a fit of streamed tables may take, in GB; about, and an error
+            if it would take more. Memory grows with the number of rows that differ.
 
         Returns:
           The estimator itself.
         """
         settings = self.get_params()
         check_settings(settings)
+        check_memory(memory_gb)
         roles = Roles(
             treatment,
             outcome,
@@ -182,7 +189,7 @@ class PnsEstimator(Settings, Questions):
         )
         tables = (observational, experimental)
         return self._fit_prepared(
-            prepare_tables(tables, roles, covariates, assignment, settings)
+            prepare_tables(tables, roles, covariates, assignment, settings, memory_gb)
         )
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
@@ -235,6 +242,55 @@ class PnsEstimator(Settings, Questions):
             sampler=state.sampler,
             draws=Draws(state.sampler, key, z, int(self.num_draws)),
             sample_size=state.sample_size,
+        )
+
+    def write_intervals(
+        self,
+        path: Any,
+        rows: Any,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        target: Target = "set",
+    ) -> int:
+        """Writes an interval for each person to a Parquet file, batch by batch.
+
+        The file has the columns of `intervals`, and a row for each person in their
+        order. An answer does not depend on who else is in its batch.
+
+        Args:
+          path: the file to write.
+          rows: people, as many as one likes: a folder of Parquet files, one such file, a
+            `pyarrow.dataset.Dataset`, or whatever `predict` takes.
+          alpha: as for `intervals`.
+          estimand: as for `intervals`.
+          target: as for `intervals`.
+
+        Returns:
+          The number of people.
+        """
+        people = as_stream(
+            open_table(rows, "prediction", 0, self.progress), "prediction"
+        )
+        return self._write_intervals(
+            Path(path), people, alpha, estimand, target
+        ).num_rows
+
+    def _write_intervals(
+        self,
+        path: Path,
+        people: Stream,
+        alpha: float,
+        estimand: EstimandLike,
+        target: Target,
+        csv_path: Path | None = None,
+    ) -> StreamedAnswers:
+        return write_intervals(
+            path,
+            people,
+            self._fitted().encoder,
+            lambda some: self.predict(some).intervals(alpha, estimand, target),
+            int(self.seed),
+            csv_path,
         )
 
     @property

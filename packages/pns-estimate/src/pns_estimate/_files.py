@@ -72,7 +72,7 @@ def read_table(
             raise
         except Exception as error:  # every reader has errors of its own
             raise UserError(
-                f"the {name} table {path} cannot be read ({_first_line(error)}); check "
+                f"the {name} table {path} cannot be read ({first_line(error)}); check "
                 "that it is complete and what its ending says."
             ) from error
     repeated = table.columns[table.columns.duplicated()].unique().tolist()
@@ -116,7 +116,7 @@ def _from_arrays(source: Mapping[str, Any] | np.ndarray, name: str) -> pd.DataFr
     return pd.DataFrame(columns)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0].rstrip(".")
 

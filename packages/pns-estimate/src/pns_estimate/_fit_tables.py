@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pns_models as pm
 
-from pns_estimate._fitting import fit_method
+from pns_estimate._fitting import few_rows_as_user_error, fit_method
 from pns_estimate._held_out_rows import HeldOutRows, collect_held_out_rows
 from pns_estimate._population import Population, make_population
-from pns_estimate._preparation import PreparedTables
+from pns_estimate._preparation import PreparedTables, deal_streams
 from pns_estimate._saving import FittedState
 from pns_estimate._strata import run_compatibility_test
 from pns_estimate._summary import summarize_fit
@@ -40,19 +40,25 @@ def fit_tables(
       prepared: both, checked and encoded.
       settings: of the estimator, checked.
     """
-    method, data = get_method(settings["method"]), prepared.data
-    seed = int(settings["seed"])
-    counts = data.counts()
+    method, seed = get_method(settings["method"]), int(settings["seed"])
+    recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
     key = jax.random.key(seed)
+    dealt = None
+    if prepared.streamed is not None:
+        with few_rows_as_user_error():
+            prepared, dealt = deal_streams(prepared, key, method, recipe)
+    data = prepared.data
+    counts = data.counts()
     fit = fit_method(
         key,
         counts,
         method,
-        method.recipe if settings["recipe"] is None else settings["recipe"],
+        recipe,
         settings["calibrate"],
         settings["progress"],
         data.groups,
         settings["checkpoint_dir"],
+        dealt,
     )
     squares = data.squared_weights()
     compatibility = run_compatibility_test(

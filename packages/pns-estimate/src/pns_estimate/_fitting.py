@@ -1,6 +1,8 @@
 """From counts to a calibrated sampler."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +14,13 @@ from numpy.typing import ArrayLike
 
 from pns_estimate._calibration import calibrate_sampler
 from pns_estimate._errors import InterruptedFitError, UserError
-from pns_estimate.methods import Method, MethodFit, ScaledSampler, split_key
+from pns_estimate.methods import (
+    DealtFolds,
+    Method,
+    MethodFit,
+    ScaledSampler,
+    split_key,
+)
 
 _TOO_FEW = {
     False: "there are too few people to learn from: some of both tables are held out to "
@@ -31,6 +39,15 @@ class CalibratedFit(NamedTuple):
     calibration: pi.DrawCalibration | None
 
 
+@contextmanager
+def few_rows_as_user_error() -> Iterator[None]:
+    """Says in the words of the front door that there are too few rows."""
+    try:
+        yield
+    except pm.TooFewRowsError as error:
+        raise UserError(_TOO_FEW[error.part == "fold"]) from error
+
+
 def fit_method(
     key: jax.Array,
     counts: pm.Counts,
@@ -40,6 +57,7 @@ def fit_method(
     progress: bool,
     groups: ArrayLike | None = None,
     checkpoint_dir: str | Path | None = None,
+    dealt: DealtFolds | None = None,
 ) -> CalibratedFit:
     """Fits a method and scales its draws to the largest factor held-out units allow.
 
@@ -52,18 +70,21 @@ def fit_method(
       progress: whether to show a bar.
       groups: of each row, a label; rows of a group are held out together.
       checkpoint_dir: where fits that are interrupted can go on; None keeps nothing.
+      dealt: folds of the rows, by a method that dealt them; None if it has yet to.
     """
+    options: dict[str, Any] = {} if dealt is None else {"dealt": dealt}
     folder = None
     if checkpoint_dir is not None:
         folder = Path(checkpoint_dir) / _name_fit(key, counts, method, recipe, groups)
-    try:
-        learned = method.fit(key, counts, recipe, progress, groups, folder)
-    except pm.DivergedError as error:
-        raise UserError(f"training failed: {error}") from error
-    except pm.LostProcessError as error:
-        raise InterruptedFitError(str(error)) from error
-    except pm.TooFewRowsError as error:
-        raise UserError(_TOO_FEW[error.part == "fold"]) from error
+    with few_rows_as_user_error():
+        try:
+            learned = method.fit(
+                key, counts, recipe, progress, groups, folder, **options
+            )
+        except pm.DivergedError as error:
+            raise UserError(f"training failed: {error}") from error
+        except pm.LostProcessError as error:
+            raise InterruptedFitError(str(error)) from error
     sampler, held_out, standardizer = learned[:3]
     wanted = calibrate and not learned.is_calibrated
     if not (wanted and sampler.has_draws and len(held_out.z)):

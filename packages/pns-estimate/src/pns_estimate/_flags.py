@@ -30,6 +30,10 @@ Writes intervals.parquet, intervals.csv, report.html, summary.json, config.json 
 --out; after a fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With
 --gains, whom to treat: decisions.csv, and what that is worth: values.csv.
 
+Tables larger than memory are folders of Parquet files, read in batches: --observational
+log/ --experimental trial/ --predict people/. Rows that agree in all columns are merged, so
+memory grows with the number of rows that differ; --memory_gb bounds it.
+
 Compiled programs are kept for the next run in the user's cache folder;
 JAX_COMPILATION_CACHE_DIR names another, JAX_ENABLE_COMPILATION_CACHE=false keeps none.
 """
@@ -39,8 +43,11 @@ def _text_flag(name: str, help_text: str, default: str | None = None):
     return flags.DEFINE_string(name, default, help_text)
 
 
-OBSERVATIONAL = _text_flag("observational", "CSV or Parquet: people who chose.")
-EXPERIMENTAL = _text_flag("experimental", "CSV or Parquet: people assigned at random.")
+OBSERVATIONAL = _text_flag(
+    "observational",
+    "CSV or Parquet: people who chose; a folder of Parquet is streamed.",
+)
+EXPERIMENTAL = _text_flag("experimental", "People assigned at random, in the same way.")
 TREATMENT = _text_flag("treatment", "The column with the treatment.")
 OUTCOME = _text_flag("outcome", "The column with the outcome.")
 TREATMENT_REFERENCE = _text_flag(
@@ -85,7 +92,14 @@ CRITERION = flags.DEFINE_enum(
     "What to do with people whose interval of the benefit contains 0.",
 )
 PREDICT = _text_flag(
-    "predict", "CSV or Parquet: people to answer for; the experimental ones by default."
+    "predict",
+    "People to answer for, in the same way; the experimental ones by default.",
+)
+MEMORY_GB = flags.DEFINE_float(
+    "memory_gb",
+    4.0,
+    "GB that a fit of streamed tables may take, about; a single Parquet file for which "
+    "it would take more is streamed, too.",
 )
 LOAD = _text_flag("load", "A model/ folder; nothing is fitted.")
 OUT = _text_flag("out", "The folder to write; it must not exist or be empty.")
@@ -144,8 +158,8 @@ PROCESS_ID = flags.DEFINE_integer(
 )
 SECTIONS = {
     "Tables": (
-        *((OBSERVATIONAL, "FILE"), (EXPERIMENTAL, "FILE"), (PREDICT, "FILE")),
-        (LOAD, "FOLDER"),
+        *((OBSERVATIONAL, "PATH"), (EXPERIMENTAL, "PATH"), (PREDICT, "PATH")),
+        *((MEMORY_GB, "NUMBER"), (LOAD, "FOLDER")),
     ),
     "Columns": (
         *((TREATMENT, "COLUMN"), (OUTCOME, "COLUMN"), (COVARIATES, "COLUMN,...")),

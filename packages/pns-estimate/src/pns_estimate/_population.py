@@ -8,7 +8,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 import pns_infer as pi
+from jaxtyping import Int
 
+from pns_estimate._columns import COPIES, copies_of
 from pns_estimate._decisions import Decision
 from pns_estimate._errors import UserError
 from pns_estimate._held_out_rows import HeldOutRows
@@ -53,6 +55,7 @@ class Population:
       rows: with held-out answers.
       assignment: of the experimental rows.
       weights_are: what weights mean; None if there are none.
+      copies: rows of the tables that each row stands for, if the tables were streamed.
     """
 
     people: pd.DataFrame
@@ -60,6 +63,7 @@ class Population:
     rows: HeldOutRows
     assignment: pi.AssignmentCheck
     weights_are: WeightsAre | None = None
+    copies: Int[np.ndarray, " n"] | None = None
 
     @functools.cached_property
     def _prepared(self) -> dict[str, pi.PreparedUnits]:
@@ -147,7 +151,7 @@ class Population:
         """Averages subgroups at once; see `PnsEstimator.subgroups`."""
         bounded = find_estimand(estimand)
         units = self.prepared(source).units
-        groups = find_subgroups(self.people, columns)
+        groups = find_subgroups(self.people, columns, self.copies)
         usable = [group for group in groups if _is_usable(units, group.member)]
         if not usable:
             raise UserError(
@@ -163,10 +167,10 @@ class Population:
                 source=source,
             )
         )
-        table = _group_table(usable, found)
+        table = _group_table(usable, self.copies, found)
         absent = [group for group in groups if group not in usable]
         if absent:
-            table = pd.concat([table, _group_table(absent, None)])
+            table = pd.concat([table, _group_table(absent, self.copies, None)])
         return table
 
     def sorted_groups(
@@ -256,6 +260,11 @@ class Population:
             values = np.asarray(given(self.people) if callable(given) else given)
             if values.shape != (count,) or (name == "mask" and values.dtype != bool):
                 kind = "booleans" if name == "mask" else "numbers"
+                if self.copies is not None:
+                    raise UserError(
+                        f"{name} must be a function that makes {kind} of the covariates: "
+                        "of tables that were streamed, rows that agree are one."
+                    )
                 raise UserError(
                     f"{name} must be {count} {kind}, one for each row of both tables, the "
                     "observational ones first; or a function that makes them of the "
@@ -289,7 +298,12 @@ def make_population(
                 part[column] = _as_numbers(part[column])
     z = np.concatenate([table.z for table in data.tables.values()])
     people = pd.concat(parts, ignore_index=True)
-    return Population(people, np.asarray(z, float), rows, assignment, data.weights_are)
+    copies = None
+    if COPIES in tables[0].columns:
+        copies = np.concatenate([copies_of(table) for table in tables])
+    return Population(
+        people, np.asarray(z, float), rows, assignment, data.weights_are, copies
+    )
 
 
 def _as_numbers(values: pd.Series) -> pd.Series:
@@ -313,18 +327,23 @@ def _is_usable(units: pi.HeldOutUnits, member: np.ndarray, least: int = 5) -> bo
     """Whether a group has people of the log and of both arms."""
     parts = [~units.is_experimental]
     parts += [units.is_experimental & (units.x == arm) for arm in (0, 1)]
-    return all(np.sum(member & part) >= least for part in parts)
+    return all(np.sum(units.copies[member & part]) >= least for part in parts)
 
 
 def _group_table(
-    groups: Sequence[Subgroup], found: pi.GroupAverages | None
+    groups: Sequence[Subgroup],
+    copies: Int[np.ndarray, " n"] | None,
+    found: pi.GroupAverages | None,
 ) -> pd.DataFrame:
     columns = ("lower", "upper", "bound_lower", "bound_upper")
     values = {
         name: np.full(len(groups), np.nan) if found is None else getattr(found, name)
         for name in columns
     }
-    people = [int(group.member.sum()) for group in groups]
+    people = [
+        int(group.member.sum() if copies is None else copies[group.member].sum())
+        for group in groups
+    ]
     return pd.DataFrame(
         {"people": people, **values},
         index=pd.Index([group.name for group in groups], name="group"),

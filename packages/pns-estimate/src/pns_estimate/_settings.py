@@ -71,6 +71,12 @@ def check_settings(settings: dict[str, Any]) -> None:
             raise UserError(f"{name} must be True or False, got {settings[name]!r}.")
 
 
+def check_memory(memory_gb: Any) -> None:
+    """Raises unless `memory_gb` is a positive number."""
+    if not isinstance(memory_gb, (int, float)) or not memory_gb > 0:
+        raise UserError(f"memory_gb must be a positive number, got {memory_gb!r}.")
+
+
 def _defaults(kind: type) -> dict[str, Any]:
     arguments = list(inspect.signature(kind).parameters.values())
     return {argument.name: argument.default for argument in arguments}

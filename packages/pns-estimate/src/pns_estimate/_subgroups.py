@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
+from pns_estimate._columns import quantiles
 from pns_estimate._errors import UserError
 
 _MOST_LEVELS = 8
@@ -22,7 +24,9 @@ class Subgroup(NamedTuple):
 
 
 def find_subgroups(
-    people: pd.DataFrame, columns: Sequence[str] | None = None
+    people: pd.DataFrame,
+    columns: Sequence[str] | None = None,
+    copies: Int[np.ndarray, " n"] | None = None,
 ) -> list[Subgroup]:
     """Makes a group of each category, and of each quarter of a number.
 
@@ -32,6 +36,7 @@ def find_subgroups(
       people: covariates.
       columns: to group by; if None, all with few categories or with numbers, the first
         ones if there would be more than 60 groups.
+      copies: people that each row stands for; 1 if None.
     """
     if columns is None:
         short = [c for c in people.columns if _is_short(people[c])]
@@ -41,7 +46,7 @@ def find_subgroups(
         absent = [column for column in chosen if column not in people.columns]
         if absent:
             raise UserError(f"{absent} are no covariates of the fit.")
-    groups = [group for column in chosen for group in _split(people[column])]
+    groups = [group for column in chosen for group in _split(people[column], copies)]
     if not groups:
         raise UserError("there is no covariate to make subgroups of; name columns.")
     return groups
@@ -66,7 +71,7 @@ def _is_number(values: pd.Series) -> bool:
     )
 
 
-def _split(values: pd.Series) -> list[Subgroup]:
+def _split(values: pd.Series, copies: Int[np.ndarray, " n"] | None) -> list[Subgroup]:
     levels = values.dropna().unique()
     if len(levels) <= _MOST_LEVELS or not _is_number(values):
         return [
@@ -77,7 +82,12 @@ def _split(values: pd.Series) -> list[Subgroup]:
             for level in sorted(levels, key=_level_order)
         ]
     numbers = values.to_numpy(dtype=float, na_value=np.nan)
-    edges = np.unique(np.nanquantile(numbers, np.linspace(0, 1, _NUM_PARTS + 1)))
+    levels = np.linspace(0, 1, _NUM_PARTS + 1)
+    if copies is None:
+        edges = np.unique(np.nanquantile(numbers, levels))
+    else:
+        known = ~np.isnan(numbers)
+        edges = np.unique(quantiles(numbers[known], copies[known], levels))
     groups = []
     for place, (low, high) in enumerate(itertools.pairwise(edges.tolist())):
         inside = (numbers >= low if place == 0 else numbers > low) & (numbers <= high)

@@ -83,7 +83,10 @@ def summarize_fit(
         treatment=data.treatment,
         outcome=data.outcome,
         covariates=[str(column) for column in data.encoder.columns],
-        tables={name: _shares(table) for name, table in data.tables.items()},
+        tables={
+            name: _shares(table, data.num_rows[name])
+            for name, table in data.tables.items()
+        },
         compatibility=compatibility,
         steps=[] if history is None else history.step.tolist(),
         training=[] if history is None else history.training.tolist(),
@@ -97,10 +100,10 @@ def summarize_fit(
     )
 
 
-def _shares(table: EncodedTable) -> dict[str, Any]:
+def _shares(table: EncodedTable, num_rows: int) -> dict[str, Any]:
     _, x, y, weights = table
     shares: dict[str, Any] = {
-        "rows": len(x),
+        "rows": num_rows,
         "effective_size": float(weights.sum()),
         "treated": float(np.average(x, weights=weights)),
     }

@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pandas as pd
 import pns_infer as pi
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from pns_estimate._columns import Covariate
+from pns_estimate._columns import Covariate, copies_of
 from pns_estimate._errors import UserError
-from pns_estimate._training_data import EncodedTable, TrainingData
+from pns_estimate._training_data import EncodedTable, TrainingData, choose_rows
 
 _UNBALANCED = 0.001  # p-value below which covariates predict the arm
 _BALANCED = 0.05  # p-value above which a log looks like a trial
@@ -51,42 +51,55 @@ def find_problems(
     Raises:
       UserError: if both tables are the same.
     """
+    copies = [copies_of(table) for table in tables]
     problems = [
-        *_find_shared_rows(data),
+        *_find_shared_rows(data, *copies),
         *_find_swap(data, trial),
-        *_find_poor_overlap(data),
+        *_find_poor_overlap(data, copies),
         *_find_rare(data),
     ]
+    sizes = [int(part.sum()) for part in copies]
     for covariate in data.encoder.covariates:
-        problem = _suspect_column(covariate, [t[covariate.column] for t in tables])
+        parts = [table[covariate.column] for table in tables]
+        problem = _suspect_column(covariate, parts, sizes)
         if problem is not None:
             problems.append(problem)
     return problems
 
 
-def _find_shared_rows(data: TrainingData) -> list[str]:
+def _find_shared_rows(
+    data: TrainingData,
+    log_copies: Int[np.ndarray, " n"],
+    trial_copies: Int[np.ndarray, " m"],
+) -> list[str]:
     """Raises if the tables are one; says if one holds rows of the other.
 
     Two different people may agree in everything. How often they do is seen within the
     trial, and by Jensen's inequality bounds how often a row of it is found in the log.
     """
-    log, trial = (_hash_rows(table) for table in data.tables.values())
-    if len(log) == len(trial) >= 20:
+    tables, copies = list(data.tables.values()), (log_copies, trial_copies)
+    num_log, num_trial = (int(part.sum()) for part in copies)
+    if num_log == num_trial >= 20:
+        log, trial = (_hash_rows(table, table.weights) for table in tables)
         is_same = np.array_equal(log, trial)
-        if len(log) >= 200:
+        if num_log >= 200:
             is_same = is_same or np.array_equal(np.sort(log), np.sort(trial))
         if is_same:
             raise UserError(
                 "both tables hold the same rows; give the people who chose as the "
                 "observational table, and those assigned at random as the experimental one."
             )
-    if data.weights_are == "frequency" or len(trial) < 20:
-        return []  # rows are cells, and cells recur
-    count = np.unique(trial, return_counts=True)[1].astype(float)
+    per_row = [t.weights / n for t, n in zip(tables, copies, strict=True)]
+    are_cells = data.weights_are == "frequency" and any((w != 1).any() for w in per_row)
+    if are_cells or num_trial < 20:
+        return []  # cells recur
+    log, trial = (_hash_rows(t, w) for t, w in zip(tables, per_row, strict=True))
+    group = np.unique(trial, return_inverse=True)[1]
+    count = np.bincount(group, trial_copies)  # of the rows that agree in everything
     pairs = 1 + np.sum(count * (count - 1)) / 2
-    chance = pairs / (len(trial) * (len(trial) - 1) / 2)
-    expected = 1 - np.exp(-chance * len(log))
-    found = float(np.isin(trial, log).mean())
+    chance = pairs / (num_trial * (num_trial - 1) / 2)
+    expected = 1 - np.exp(-chance * num_log)
+    found = float(np.average(np.isin(trial, log), weights=trial_copies))
     if found < 0.2 or found < 4 * expected:
         return []
     problem = (
@@ -96,8 +109,8 @@ def _find_shared_rows(data: TrainingData) -> list[str]:
     return [problem]
 
 
-def _hash_rows(table: EncodedTable) -> np.ndarray:
-    columns = np.column_stack([table.z, table.x, table.y, table.weights])
+def _hash_rows(table: EncodedTable, weights: Float[np.ndarray, " n"]) -> np.ndarray:
+    columns = np.column_stack([*table[:3], weights])
     return pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy()
 
 
@@ -118,13 +131,18 @@ def _find_swap(data: TrainingData, trial: pi.AssignmentCheck) -> list[str]:
     return [problem]
 
 
-def _find_poor_overlap(data: TrainingData) -> list[str]:
+def _find_poor_overlap(
+    data: TrainingData, copies: list[Int[np.ndarray, " n"]]
+) -> list[str]:
     """Says whether a table has people whose like the other hardly has.
 
     By the ratio of the covariates' densities, and by the range of each covariate.
     """
     rng = np.random.default_rng(0)
-    parts = [_some_rows(rng, table) for table in data.tables.values()]
+    parts = [
+        _some_rows(rng, table, number)
+        for table, number in zip(data.tables.values(), copies, strict=True)
+    ]
     z = np.concatenate([part[0] for part in parts])
     deviation = z.std(axis=0)
     z = (z - z.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
@@ -159,12 +177,10 @@ def _find_poor_overlap(data: TrainingData) -> list[str]:
 
 
 def _some_rows(
-    rng: np.random.Generator, table: EncodedTable
-) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
-    rows = np.arange(len(table.z))
-    if len(rows) > _COMPARED_ROWS:
-        rows = rng.choice(rows, _COMPARED_ROWS, replace=False)
-    return np.asarray(table.z[rows], float), table.weights[rows]
+    rng: np.random.Generator, table: EncodedTable, copies: Int[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, " m"]]:
+    rows = choose_rows(rng, copies, _COMPARED_ROWS)
+    return np.asarray(table.z[rows], float), (table.weights / copies)[rows]
 
 
 def _differs_most(data: TrainingData, z: Float[np.ndarray, "n d"], size: int) -> str:
@@ -207,8 +223,16 @@ def _find_rare(data: TrainingData) -> list[str]:
     return problems
 
 
-def _suspect_column(covariate: Covariate, parts: list[pd.Series]) -> str | None:
-    """Says whether a covariate looks like a date or an identifier."""
+def _suspect_column(
+    covariate: Covariate, parts: list[pd.Series], sizes: list[int]
+) -> str | None:
+    """Says whether a covariate looks like a date or an identifier.
+
+    Args:
+      covariate: the column.
+      parts: its values in each table.
+      sizes: rows that each table stands for.
+    """
     name = covariate.column
     if covariate.kind == "category":
         if all(_DATE.fullmatch(level) for level in covariate.levels):
@@ -226,14 +250,16 @@ def _suspect_column(covariate: Covariate, parts: list[pd.Series]) -> str | None:
             f"the covariate {name!r} looks like dates written as numbers, such as "
             f"{different[0]:.0f}; give days since a first date, or leave it out."
         )
-    is_distinct = all(part.dropna().is_unique for part in parts)
+    is_distinct = [len(part) for part in parts] == sizes and all(
+        part.dropna().is_unique for part in parts
+    )
     is_named = _ID_NAME.fullmatch(str(name)) is not None
     is_ordered = is_distinct and all(
         part.is_monotonic_increasing or part.is_monotonic_decreasing for part in parts
     )
-    is_dense = np.ptp(different) < 2 * max(len(part) for part in parts)
+    is_dense = np.ptp(different) < 2 * max(sizes)
     is_huge = np.abs(different).max() > 1e9
-    is_mostly_distinct = len(different) > 0.5 * max(len(part) for part in parts)
+    is_mostly_distinct = len(different) > 0.5 * max(sizes)
     if (is_distinct and (is_ordered or is_dense or is_huge)) or (
         is_named and is_mostly_distinct
     ):

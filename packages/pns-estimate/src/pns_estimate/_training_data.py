@@ -6,12 +6,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 import pns_models as pm
+from jaxtyping import Int
 
 from pns_estimate._columns import (
     Encoder,
     Missing,
     TwoValues,
     Unseen,
+    copies_of,
     find_two_values,
     make_encoder,
 )
@@ -90,6 +92,7 @@ class TrainingData(NamedTuple):
       tables: by name, the numbers.
       people: some people of both tables as they were given, for the report.
       weights_are: what weights mean; None if there are none.
+      num_rows: by name, the rows that were given.
       groups: of each row, the observational ones first, the number of its group; None
         without groups.
     """
@@ -100,6 +103,7 @@ class TrainingData(NamedTuple):
     tables: dict[str, EncodedTable]
     people: pd.DataFrame
     weights_are: WeightsAre | None
+    num_rows: dict[str, int]
     groups: np.ndarray | None = None
 
     def counts(self) -> pm.Counts:
@@ -139,21 +143,13 @@ def read_training_data(
         "experimental": read_table(experimental, "experimental"),
     }
     roles.check()
-    columns = _choose_covariates(given, roles, covariates)
+    columns = choose_covariates(given, roles, covariates)
     treatment = find_two_values(
         given, roles.treatment, "treatment", roles.treatment_reference
     )
     outcome = find_two_values(given, roles.outcome, "outcome", roles.outcome_reference)
     encoder = make_encoder(given, columns, missing, unseen)
-    tables = {
-        name: EncodedTable(
-            encoder.encode(table, name)[0],
-            treatment.encode(table, name),
-            outcome.encode(table, name),
-            _read_weights(table, roles, name),
-        )
-        for name, table in given.items()
-    }
+    tables = _encode(given, roles, treatment, outcome, encoder)
     arms = np.bincount(tables["experimental"].x, minlength=2)
     if arms.min() == 0:
         absent = (treatment.zero, treatment.one)[int(arms.argmin())]
@@ -169,20 +165,64 @@ def read_training_data(
         tables=tables,
         people=people,
         weights_are=None if roles.weights is None else roles.weights_are,
+        num_rows={name: int(copies_of(t).sum()) for name, t in given.items()},
         groups=None if roles.groups is None else _number_groups(given, roles.groups),
     )
+
+
+def encode_again(
+    data: TrainingData, tables: dict[str, pd.DataFrame], roles: Roles
+) -> TrainingData:
+    """Encodes other tables of the same people as `data` was encoded."""
+    encoded = _encode(tables, roles, data.treatment, data.outcome, data.encoder)
+    return data._replace(tables=encoded)
+
+
+def _encode(
+    tables: dict[str, pd.DataFrame],
+    roles: Roles,
+    treatment: TwoValues,
+    outcome: TwoValues,
+    encoder: Encoder,
+) -> dict[str, EncodedTable]:
+    return {
+        name: EncodedTable(
+            encoder.encode(table, name)[0],
+            treatment.encode(table, name),
+            outcome.encode(table, name),
+            _read_weights(table, roles, name),
+        )
+        for name, table in tables.items()
+    }
+
+
+def choose_rows(
+    rng: np.random.Generator, copies: np.ndarray, most: int
+) -> Int[np.ndarray, " m"]:
+    """Chooses some of the rows that a table stands for, at random; all if they are few.
+
+    Args:
+      rng: decides which.
+      copies: rows that each row of the table stands for.
+      most: how many to choose, at most.
+
+    Returns:
+      The row of the table of each row that was chosen.
+    """
+    last = np.cumsum(copies)
+    total = int(last[-1])
+    rows = rng.choice(total, most, replace=False) if total > most else np.arange(total)
+    return np.searchsorted(last, rows, side="right")
 
 
 def _sample_people(
     tables: list[pd.DataFrame], encoder: Encoder, seed: int, most: int = 1000
 ) -> pd.DataFrame:
     numbers = [c.column for c in encoder.covariates if c.kind == "number"]
-    sizes = [len(table) for table in tables]
-    chosen = np.arange(sum(sizes))
-    if len(chosen) > most:
-        chosen = np.random.default_rng(seed).choice(chosen, most, replace=False)
+    copies = np.concatenate([copies_of(table) for table in tables])
+    chosen = choose_rows(np.random.default_rng(seed), copies, most)
     parts = []
-    for table, start in zip(tables, (0, sizes[0]), strict=True):
+    for table, start in zip(tables, (0, len(tables[0])), strict=True):
         rows = chosen[(chosen >= start) & (chosen < start + len(table))] - start
         kept = table.iloc[rows][encoder.columns].copy()
         for column in numbers:
@@ -191,11 +231,18 @@ def _sample_people(
     return pd.concat(parts, ignore_index=True)
 
 
-def _choose_covariates(
+def choose_covariates(
     tables: dict[str, pd.DataFrame],
     roles: Roles,
     covariates: Sequence[str] | None,
 ) -> list[str]:
+    """Returns the covariates' names; raises unless all columns are there as they should.
+
+    Args:
+      tables: by name; only their columns are looked at.
+      roles: of the other columns.
+      covariates: as for `PnsEstimator.fit`.
+    """
     special = [*roles.columns, roles.groups]
     for name, table in tables.items():
         for column in roles.columns:
@@ -232,17 +279,29 @@ def _choose_covariates(
 def _read_weights(table: pd.DataFrame, roles: Roles, name: str) -> np.ndarray:
     if roles.weights is None:
         return np.ones(len(table))
+    values = check_weights(table[roles.weights], roles.weights, name)
+    return values if roles.weights_are == "frequency" else _effective_weights(values)
+
+
+def check_weights(weights: pd.Series, column: str, name: str) -> np.ndarray:
+    """Returns weights as numbers; raises unless all are positive.
+
+    Args:
+      weights: of each row.
+      column: what the column is called.
+      name: what the table is called.
+    """
     try:
-        values = table[roles.weights].to_numpy(dtype=float, na_value=np.nan)
+        values = weights.to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"the weights {roles.weights!r} of the {name} table are no numbers."
+            f"the weights {column!r} of the {name} table are no numbers."
         ) from error
     if not np.all(np.isfinite(values) & (values > 0)):
         raise UserError(
-            f"the weights {roles.weights!r} of the {name} table must be positive numbers."
+            f"the weights {column!r} of the {name} table must be positive numbers."
         )
-    return values if roles.weights_are == "frequency" else _effective_weights(values)
+    return values
 
 
 def _effective_weights(weights: np.ndarray) -> np.ndarray:

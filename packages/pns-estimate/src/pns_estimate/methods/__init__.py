@@ -1,12 +1,20 @@
 """Uncertainty methods: one file each, one registry, one protocol."""
 
 from pns_estimate.methods import bootstrap, crossfit, ensemble, epinet, plug_in
-from pns_estimate.methods.protocol import Keys, Method, MethodFit, Sampler, split_key
+from pns_estimate.methods.protocol import (
+    DealtFolds,
+    Keys,
+    Method,
+    MethodFit,
+    Sampler,
+    split_key,
+)
 from pns_estimate.methods.registry import METHODS, get_method, register_method
 from pns_estimate.methods.scaled import ScaledSampler
 
 __all__ = [
     "METHODS",
+    "DealtFolds",
     "Keys",
     "Method",
     "MethodFit",

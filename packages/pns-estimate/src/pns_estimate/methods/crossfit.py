@@ -10,7 +10,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from pns_estimate._errors import UserError
@@ -21,7 +21,12 @@ from pns_estimate.methods.cells import (
     make_residual_sampler,
 )
 from pns_estimate.methods.network import NetworkSampler, load_network
-from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
+from pns_estimate.methods.protocol import (
+    DealtFolds,
+    MethodFit,
+    Sampler,
+    split_key,
+)
 from pns_estimate.methods.registry import register_method
 from pns_estimate.methods.residual import ResidualSampler
 from pns_estimate.methods.ridge import RidgeSampler
@@ -69,20 +74,29 @@ class CrossFitMethod:
         progress: bool = False,
         groups: ArrayLike | None = None,
         checkpoint_dir: Path | None = None,
+        dealt: DealtFolds | None = None,
     ) -> MethodFit:
-        """Trains all members; the sampler needs no further calibration."""
-        if not isinstance(recipe, CrossFitRecipe):
-            raise UserError(
-                f"the recipe of method {self.name!r} must be a CrossFitRecipe, got "
-                f"{type(recipe).__name__}; for one network take another method, such as "
-                "'epinet'."
-            )
-        keys = split_key(key)
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(keys.calibrate)))
-        fold = pm.assign_folds(rng, counts, recipe.num_folds, groups)
+        """Trains all members; the sampler needs no further calibration.
+
+        Args:
+          key: decides all randomness.
+          counts: as for `Method.fit`.
+          recipe: settings.
+          progress: whether to show a bar.
+          groups: of each row, a label.
+          checkpoint_dir: as for `Method.fit`.
+          dealt: the folds of the rows, from `deal` with the same key; if None, they are
+            dealt here.
+        """
+        self._check(recipe)
+        if dealt is None:
+            rng = _make_rng(key)
+            fold = pm.assign_folds(rng, counts, recipe.num_folds, groups)
+            dealt = DealtFolds(fold, rng)
+        fold, rng = dealt
         folded, held_out_row = pm.fold_counts(counts, fold)
         result = pm.cross_fit(
-            keys.train,
+            split_key(key).train,
             folded,
             recipe.portfolio,
             recipe.members_per_fold,
@@ -107,11 +121,40 @@ class CrossFitMethod:
             profile=getattr(sampler, "profile", None),
         )
 
+    def deal(
+        self, key: jax.Array, part: Int[np.ndarray, " n"], recipe: CrossFitRecipe
+    ) -> DealtFolds:
+        """Deals rows to folds as `fit` does, by the part of the data each belongs to.
+
+        Args:
+          key: of the fit.
+          part: of each row, as for `pm.assign_folds_by_part`.
+          recipe: settings.
+        """
+        self._check(recipe)
+        rng = _make_rng(key)
+        return DealtFolds(pm.assign_folds_by_part(rng, part, recipe.num_folds), rng)
+
+    def _check(self, recipe: CrossFitRecipe) -> None:
+        if not isinstance(recipe, CrossFitRecipe):
+            raise UserError(
+                f"the recipe of method {self.name!r} must be a CrossFitRecipe, got "
+                f"{type(recipe).__name__}; for one network take another method, such as "
+                "'epinet'."
+            )
+
     def load(self, folder: Path) -> Sampler:
         """Reads a sampler with or without a residual."""
         if (folder / "residual.npz").exists():
             return ResidualSampler.load(folder, _load_corrected)
         return ScaledSampler.load(folder, _load_corrected)
+
+
+def _make_rng(key: jax.Array) -> np.random.Generator:
+    """Makes the generator that deals folds and chooses settings of the draws."""
+    return np.random.default_rng(
+        np.asarray(jax.random.key_data(split_key(key).calibrate))
+    )
 
 
 def _load_corrected(folder: Path) -> Sampler:

@@ -96,6 +96,18 @@ class MethodFit(NamedTuple):
     profile: pi.ResidualProfile | None = None
 
 
+class DealtFolds(NamedTuple):
+    """Folds that were dealt before the fit, to rows that were merged since.
+
+    Attributes:
+      fold: of each row.
+      rng: that dealt them, and decides what comes after.
+    """
+
+    fold: Int[np.ndarray, " n"]
+    rng: np.random.Generator
+
+
 class Method(Protocol):
     """A way to say how uncertain an estimate is."""
 

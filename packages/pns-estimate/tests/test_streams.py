@@ -1,0 +1,284 @@
+"""Streamed tables: the same answers as from tables in memory, and in bounded memory."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pns_estimate as pe
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+from pns_estimate import (
+    _command,
+    _command_run,
+    _distinct_rows,
+    _streamed_answers,
+    _streams,
+)
+from pns_estimate._columns import COPIES, quantiles
+from pns_estimate._distinct_rows import FOLD, MemoryLimit, find_distinct_rows
+from pns_estimate._streams import Stream
+from small_tables import draw_table, fit, small_recipe
+
+ANY = MemoryLimit(100.0)
+
+
+def draw_rough_table(n, randomized, seed):
+    """Draws a table with gaps, in which many rows agree."""
+    table = draw_table(n, randomized, seed)
+    table["age"] = table["age"] // 10 * 10.0
+    table.loc[table.index % 19 == 3, "age"] = np.nan
+    table.loc[table.index % 17 == 3, "region"] = None
+    table["people"] = 1 + table.index % 3
+    table["chance"] = 0.5
+    return table
+
+
+def write_folder(table, folder, num_files=3):
+    folder.mkdir()
+    for number, rows in enumerate(np.array_split(np.arange(len(table)), num_files)):
+        path = folder / f"part-{number}.parquet"
+        table.iloc[rows].to_parquet(path, row_group_size=333)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rough():
+    return draw_rough_table(3000, False, 0), draw_rough_table(2000, True, 1)
+
+
+@pytest.fixture(scope="module")
+def folders(rough, tmp_path_factory):
+    root = tmp_path_factory.mktemp("streams")
+    names = ("log", "trial")
+    return [write_folder(t, root / n) for t, n in zip(rough, names, strict=True)]
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    """Cuts batches, merges and chunks in the middle of groups and files."""
+    monkeypatch.setattr(_streams, "BATCH", 230)
+    monkeypatch.setattr(_distinct_rows, "_PENDING", 300)
+    monkeypatch.setattr(_streamed_answers, "_CHUNK", 20)
+
+
+OPTIONS = {"method": "crossfit", "missing": "indicator", "assignment": "chance"}
+
+
+@pytest.fixture(scope="module")
+def both(rough, folders):
+    """The same fit from memory and from folders, with weights."""
+    options = {**OPTIONS, "recipe": small_recipe("crossfit"), "weights": "people"}
+    return fit(*rough, **options), fit(*folders, **options)
+
+
+def test_a_streamed_fit_is_the_fit_in_memory(both, rough):
+    memory, streamed = both
+    assert streamed._state.encoder == memory._state.encoder
+    assert streamed.sample_size_ == memory.sample_size_
+    wanted = dataclasses.asdict(memory.summary_)
+    assert dataclasses.asdict(streamed.summary_) == wanted
+    assert wanted["tables"]["observational"]["rows"] == 3000
+    pd.testing.assert_frame_equal(
+        streamed.intervals(rough[1]), memory.intervals(rough[1]), check_exact=True
+    )
+    cells = [each._state.sampler.inner.cells for each in both]
+    np.testing.assert_array_equal(cells[1].z, cells[0].z)
+    np.testing.assert_array_equal(cells[1].counts, cells[0].counts)
+
+
+def test_rows_without_weights_count_one_each(rough, folders):
+    options = {**OPTIONS, "recipe": small_recipe("crossfit")}
+    options["covariates"] = ["member", "region", "age"]
+    memory = fit(*(table.drop(columns="people") for table in rough), **options)
+    streamed = fit(ds.dataset(folders[0]), rough[1], **options)  # one table is enough
+    assert streamed._state.encoder == memory._state.encoder
+    assert streamed.summary_.tables == memory.summary_.tables
+    pd.testing.assert_frame_equal(
+        streamed.intervals(rough[1]), memory.intervals(rough[1]), check_exact=True
+    )
+
+
+def test_averages_are_those_of_the_rows(both):
+    """They differ by what is made of the skewness and the standard errors of merged rows."""
+    memory, streamed = (each.population_ for each in both)
+    for name in ("comparison", "subgroups", "value"):
+        wanted, found = (getattr(each, name)() for each in (memory, streamed))
+        assert found.index.tolist() == wanted.index.tolist()
+        bounds = ["bound_lower", "bound_upper"]
+        np.testing.assert_allclose(found[bounds], wanted[bounds], atol=5e-4)
+        ends = ["lower", "upper"]
+        np.testing.assert_allclose(found[ends], wanted[ends], atol=0.005)
+    members = [each.subgroups()["people"].tolist() for each in (memory, streamed)]
+    assert members[0] == members[1]
+    is_member = [
+        each.average(lambda people: people["member"] == 1).bound_lower
+        for each in (memory, streamed)
+    ]
+    np.testing.assert_allclose(is_member[1], is_member[0], atol=5e-4)
+    with pytest.raises(pe.UserError, match="must be a function"):
+        streamed.average(np.ones(5000, bool))
+
+
+def test_streamed_intervals_are_those_in_memory(both, rough, folders, tmp_path):
+    memory, _ = both
+    assert memory.write_intervals(tmp_path / "all.parquet", folders[1]) == 2000
+    found = pd.read_parquet(tmp_path / "all.parquet")
+    pd.testing.assert_frame_equal(
+        found, memory.intervals(rough[1]), check_exact=True, check_index_type=False
+    )
+    assert memory.write_intervals(tmp_path / "some.parquet", rough[1].head(7)) == 7
+    some = pd.read_parquet(tmp_path / "some.parquet")
+    pd.testing.assert_frame_equal(some, found.head(7), check_exact=True)
+
+
+def test_answers_that_are_forgotten_are_made_again(
+    both, folders, tmp_path, monkeypatch
+):
+    memory, _ = both
+    memory.write_intervals(tmp_path / "kept.parquet", folders[1])
+    monkeypatch.setattr(_streamed_answers, "_MOST_KNOWN", 3)
+    memory.write_intervals(tmp_path / "forgotten.parquet", folders[1])
+    kept, forgotten = (
+        pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("kept", "forgotten")
+    )
+    pd.testing.assert_frame_equal(kept, forgotten, check_exact=True)
+
+
+@pytest.mark.parametrize("with_folds", [False, True])
+def test_distinct_rows_are_counted_in_the_order_they_appear(rough, folders, with_folds):
+    table = rough[0].assign(fold=np.arange(3000) % 4)
+    keys = ["age", "region", "member", "x", "y", *(["fold"] if with_folds else [])]
+    wanted = table.groupby(keys, dropna=False, sort=False).agg(
+        people=("people", "sum"), size=("people", "size")
+    )
+    stream = Stream("observational", ds.dataset(folders[0]))
+    fold = table["fold"].to_numpy() if with_folds else None
+    found = find_distinct_rows(stream, keys[:5], ANY, "people", fold)
+    names = {COPIES: "size", FOLD: "fold"}
+    found = found.rename(columns=names).set_index(keys)
+    assert 50 < len(found) < 1000
+    pd.testing.assert_frame_equal(
+        found[["people", "size"]], wanted, check_dtype=False, check_index_type=False
+    )
+
+
+def test_quantiles_of_copies_are_those_of_repeated_values():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 7, 40):
+        values, copies = rng.normal(size=size), rng.integers(1, 6, size)
+        levels = np.array([0.0, 0.25, 0.5, 0.9, 1.0])
+        every = np.repeat(values, copies)
+        found = quantiles(values, copies, levels)
+        np.testing.assert_allclose(found, np.quantile(every, levels), rtol=1e-12)
+        assert found[2] == np.median(every)
+
+
+def test_rows_that_differ_too_much_are_one_sentence(rough, folders):
+    with pytest.raises(pe.UserError, match=r"memory_gb=1\.201.*round or bin") as caught:
+        fit(*folders, method="crossfit", missing="indicator", memory_gb=1.201)
+    assert "rows that differ" in str(caught.value)
+    with pytest.raises(pe.UserError, match="positive number"):
+        fit(*rough, method="crossfit", memory_gb=0)
+
+
+def test_one_large_file_is_streamed(rough, tmp_path):
+    rough[0].to_parquet(tmp_path / "log.parquet")
+    path = tmp_path / "log.parquet"
+    assert isinstance(_streams.open_table(path, "prediction", 5e-4), Stream)
+    assert isinstance(_streams.open_table(path, "prediction", 1.0), pd.DataFrame)
+
+
+def test_a_pandas_index_is_no_column_and_categories_stay(tmp_path):
+    table = pd.DataFrame({"a": pd.Categorical([3, 1, 3]), "b": [1.0, 2.0, 1.0]})
+    table.index = pd.Index(["u", "v", "w"], name="person")
+    table.to_parquet(tmp_path / "t.parquet")
+    stream = _streams.open_table(tmp_path, "prediction", 1.0)
+    assert stream.columns == ["a", "b"]
+    (frame,) = stream.frames(["a"], "reading")
+    assert frame["a"].dtype == "category" and frame["a"].tolist() == [3, 1, 3]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda t: t.drop(columns="age"), r"part-9.* has no column 'age'"),
+        (lambda t: t.assign(new=1), r"part-0.* has no column 'new'"),
+        (lambda t: t.assign(x="yes"), "cannot be read"),
+    ],
+)
+def test_files_that_differ_are_one_sentence(rough, tmp_path, change, message):
+    folder = write_folder(rough[0], tmp_path / "log")
+    change(rough[0]).to_parquet(folder / "part-9.parquet")
+    with pytest.raises(pe.UserError, match=message):
+        fit(folder, rough[1], method="crossfit", missing="indicator")
+
+
+def test_what_cannot_be_streamed_is_one_sentence(rough, folders, tmp_path):
+    for options, message in (
+        ({"method": "linear"}, "only 'crossfit'"),
+        ({"method": "crossfit", "groups": "age"}, "groups needs tables that fit"),
+        (
+            {"method": "crossfit", "weights": "people", "weights_are": "sampling"},
+            "weights_are='sampling' needs tables that fit",
+        ),
+        ({"method": "crossfit", "covariates": ["height"]}, "no column 'height'"),
+        ({"method": "crossfit", "assignment": "p"}, "no column 'p' of assignment"),
+        ({"method": "crossfit"}, r"is missing in 158 rows"),
+    ):
+        with pytest.raises(pe.UserError, match=message):
+            fit(*folders, **options)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(pe.UserError, match=r"folder without \.parquet files"):
+        fit(tmp_path / "empty", rough[1], method="crossfit")
+    nobody = write_folder(rough[0].head(0), tmp_path / "nobody", 1)
+    with pytest.raises(pe.UserError, match="has no rows"):
+        fit(nobody, rough[1], method="crossfit")
+    lists = pa.table({"x": [0, 1], "y": [0, 1], "z": [[1], [2]]})
+    pq.write_table(lists, tmp_path / "empty" / "a.parquet")
+    with pytest.raises(pe.UserError, match="neither numbers, text nor booleans"):
+        fit(*[tmp_path / "empty"] * 2, method="crossfit")
+
+
+def test_a_negative_weight_is_not_hidden_by_a_sum(rough, tmp_path):
+    table = rough[0].copy()
+    table.loc[5, "people"] = -1
+    folder = write_folder(table, tmp_path / "log")
+    with pytest.raises(pe.UserError, match="must be positive numbers"):
+        fit(folder, rough[1], weights="people", **OPTIONS)
+
+
+def test_people_who_cannot_be_answered_for_are_found_by_their_rows(
+    both, rough, tmp_path
+):
+    people = rough[1].copy()
+    people.loc[700, "region"] = "moon"
+    folder = write_folder(people, tmp_path / "people", 1)
+    with pytest.raises(pe.UserError, match=r"among rows \d+ to \d+, .*moon"):
+        both[0].write_intervals(tmp_path / "x.parquet", folder)
+    assert not (tmp_path / "x.parquet").exists()
+
+
+def test_the_command_answers_streams(both, folders, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_command_run, "_CSV_ROWS", 1000)
+    monkeypatch.setattr(_command_run, "use_compilation_cache", lambda: None)
+    both[1].save(tmp_path / "model")
+    names = {"load": tmp_path / "model", "predict": folders[1], "out": tmp_path / "out"}
+    given = [f"--{name}={value}" for name, value in names.items()]
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as caught:
+        flags.FLAGS.unparse_flags()
+        _command.run(["pns-estimate", *given])
+    assert not caught.value.code
+    told = capsys.readouterr()
+    assert "no intervals.csv" in told.err and "2,000 intervals" in told.out
+    assert not (tmp_path / "out" / "intervals.csv").exists()
+    found = pd.read_parquet(tmp_path / "out" / "intervals.parquet")
+    wanted = both[0].intervals(pd.read_parquet(folders[1]))
+    pd.testing.assert_frame_equal(found, wanted, check_exact=True)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["memory_gb"] == 4.0
+    assert "a sample of the rows of" in (tmp_path / "out" / "report.html").read_text()
