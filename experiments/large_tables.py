@@ -28,6 +28,7 @@ _EXPERIMENTAL = flags.DEFINE_integer("experimental", 500_000, "Rows of the trial
 _PEOPLE = flags.DEFINE_integer("people", 1_000_000, "People to answer for.")
 _ROWS = flags.DEFINE_integer("rows_per_file", 500_000, "Rows of each file.")
 _MEMORY_GB = flags.DEFINE_float("memory_gb", 6.0, "As for pns-estimate.")
+_FIT = flags.DEFINE_bool("fit", True, "Fit and answer, or write the folders alone.")
 _SEED = flags.DEFINE_integer("seed", 0, "Decides the tables.")
 _OUT = flags.DEFINE_string(
     "out", None, "Folder to write; a new temporary one if unset."
@@ -85,6 +86,9 @@ def main(argv: Sequence[str]) -> None:
         *("--treatment=x", "--outcome=y", f"--predict={out / 'people'}"),
         *(f"--memory_gb={_MEMORY_GB.value}", f"--out={out / 'run'}"),
     ]
+    if not _FIT.value:
+        print(" ".join(command))
+        return
     start = time.perf_counter()
     subprocess.run(command, check=True)
     seconds = time.perf_counter() - start

@@ -135,6 +135,25 @@ def test_demo_prints_the_coverage_it_reached(run_program, tmp_path):
     assert len(pd.read_csv(tmp_path / "demo" / "run" / "intervals.csv")) == 60
 
 
+def test_large_tables_are_written_in_files(run_program, tmp_path):
+    sizes = ("--observational=500", "--experimental=300", "--people=70")
+    options = ("--rows_per_file=200", "--nofit", f"--out={tmp_path}")
+    assert "--memory_gb=6.0" in run_program("large_tables", *sizes, *options)
+    for name, rows, columns in (
+        ("observational", 500, 20),
+        ("experimental", 300, 20),
+        ("people", 70, 18),
+    ):
+        assert len(list((tmp_path / name).iterdir())) == -(-rows // 200)
+        table = pd.read_parquet(tmp_path / name)
+        assert table.shape == (rows, columns)
+        assert table["region"].nunique() == 4 and table["is_member"].dtype == bool
+        files = sorted((tmp_path / name).iterdir())
+        if len(files) > 1:  # each has people of its own
+            first, second = (pd.read_parquet(path) for path in files[:2])
+            assert not first.head(100).equals(second.head(100))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "options", "printed"),

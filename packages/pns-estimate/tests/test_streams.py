@@ -235,13 +235,16 @@ def test_what_cannot_be_streamed_is_one_sentence(rough, folders, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(pe.UserError, match=r"folder without \.parquet files"):
         fit(tmp_path / "empty", rough[1], method="crossfit")
+    write_folder(rough[0], tmp_path / "empty" / "year=1")
+    with pytest.raises(pe.UserError, match="in the names of its folders"):
+        fit(tmp_path / "empty", rough[1], method="crossfit")
     nobody = write_folder(rough[0].head(0), tmp_path / "nobody", 1)
     with pytest.raises(pe.UserError, match="has no rows"):
         fit(nobody, rough[1], method="crossfit")
     lists = pa.table({"x": [0, 1], "y": [0, 1], "z": [[1], [2]]})
-    pq.write_table(lists, tmp_path / "empty" / "a.parquet")
+    pq.write_table(lists, tmp_path / "a.parquet")
     with pytest.raises(pe.UserError, match="neither numbers, text nor booleans"):
-        fit(*[tmp_path / "empty"] * 2, method="crossfit")
+        fit(*[ds.dataset(tmp_path / "a.parquet")] * 2, method="crossfit")
 
 
 def test_a_negative_weight_is_not_hidden_by_a_sum(rough, tmp_path):

@@ -140,7 +140,7 @@ def as_stream(table: pd.DataFrame | Stream, name: str) -> Stream:
     except pa.ArrowException as error:
         raise UserError(
             f"the {name} table has a column of mixed values ({first_line(error)}); make "
-            "its values alike, since the other table is streamed."
+            "them alike, since tables are streamed here."
         ) from error
     return Stream(name, ds.dataset(given))
 
@@ -155,10 +155,17 @@ def _is_large(path: Path, memory_gb: float) -> bool:
 
 def _open_folder(folder: Path, name: str) -> ds.Dataset:
     """Opens all Parquet files of a folder, in the order of their paths."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix == ".parquet")
+    found = folder.rglob("*")
+    files = sorted(path for path in found if path.suffix.lower() == ".parquet")
     if not files:
         raise UserError(
             f"the {name} table {folder} is a folder without .parquet files."
+        )
+    if any("=" in str(path.relative_to(folder).parent) for path in files):
+        raise UserError(
+            f"the {name} table {folder} has columns in the names of its folders, which "
+            "are not read; write them into the files, or in Python give "
+            "pyarrow.dataset.dataset(folder, partitioning='hive')."
         )
     schemas = []
     for path in files:
