@@ -22,6 +22,7 @@ from pns_estimate import (
 from pns_estimate._columns import COPIES, quantiles
 from pns_estimate._distinct_rows import FOLD, MemoryLimit, find_distinct_rows
 from pns_estimate._streams import Stream
+from pns_estimate.methods import registry
 from small_tables import draw_table, fit, small_recipe
 
 ANY = MemoryLimit(100.0)
@@ -266,22 +267,53 @@ def test_people_who_cannot_be_answered_for_are_found_by_their_rows(
     assert not (tmp_path / "x.parquet").exists()
 
 
-def test_the_command_answers_streams(both, folders, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(_command_run, "_CSV_ROWS", 1000)
+@pytest.fixture
+def run_command(monkeypatch, capsys):
+    """Runs the command with a small recipe; returns its code, and what it told."""
+    method = dataclasses.replace(
+        pe.get_method("crossfit"), recipe=small_recipe("crossfit")
+    )
+    monkeypatch.setitem(registry._METHODS, "crossfit", method)
     monkeypatch.setattr(_command_run, "use_compilation_cache", lambda: None)
-    both[1].save(tmp_path / "model")
-    names = {"load": tmp_path / "model", "predict": folders[1], "out": tmp_path / "out"}
-    given = [f"--{name}={value}" for name, value in names.items()]
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as caught:
-        flags.FLAGS.unparse_flags()
-        _command.run(["pns-estimate", *given])
-    assert not caught.value.code
-    told = capsys.readouterr()
-    assert "no intervals.csv" in told.err and "2,000 intervals" in told.out
-    assert not (tmp_path / "out" / "intervals.csv").exists()
+
+    def run(**options):
+        given = [f"--{name}={value}" for name, value in options.items()]
+        with flagsaver.flagsaver(), pytest.raises(SystemExit) as caught:
+            flags.FLAGS.unparse_flags()
+            _command.run(["pns-estimate", *given])
+        return caught.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_fits_and_answers_streams(
+    both, rough, folders, tmp_path, run_command, monkeypatch
+):
+    tables = {"observational": folders[0], "experimental": folders[1]}
+    columns = {"treatment": "x", "outcome": "y", "weights": "people"}
+    options = {**columns, "missing": "indicator", "assignment": "chance"}
+    options |= {"num_draws": 300, "memory_gb": 5, "out": tmp_path / "out"}
+    code, _, told = run_command(**tables, **options, gains="1,0,0,-1")
+    assert code == 2 and "--gains needs people who fit into memory" in told
+
+    code, printed, told = run_command(**tables, **options)
+    assert code == 0, told
+    assert "crossfit, 3,000 + 2,000 rows" in told and "2,000 intervals" in printed
+    wanted = both[0].intervals(rough[1])
     found = pd.read_parquet(tmp_path / "out" / "intervals.parquet")
-    wanted = both[0].intervals(pd.read_parquet(folders[1]))
     pd.testing.assert_frame_equal(found, wanted, check_exact=True)
+    text = pd.read_csv(tmp_path / "out" / "intervals.csv", index_col="row")
+    np.testing.assert_allclose(text["lower"], wanted["lower"], rtol=1e-6)
+    assert (tmp_path / "out" / "averages.csv").exists()
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["memory_gb"] == 4.0
-    assert "a sample of the rows of" in (tmp_path / "out" / "report.html").read_text()
+    assert config["memory_gb"] == 5
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "a sample of the people of the trial" in page
+
+    monkeypatch.setattr(_command_run, "_CSV_ROWS", 1000)
+    model = tmp_path / "out" / "model"
+    code, _, told = run_command(load=model, predict=folders[1], out=tmp_path / "more")
+    assert code == 0 and "no intervals.csv" in told
+    assert not (tmp_path / "more" / "intervals.csv").exists()
+    found = pd.read_parquet(tmp_path / "more" / "intervals.parquet")
+    pd.testing.assert_frame_equal(found, wanted, check_exact=True)

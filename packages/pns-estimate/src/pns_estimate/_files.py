@@ -44,6 +44,11 @@ def read_table(
         )
     else:
         path = Path(source)
+        if path.is_dir():
+            raise UserError(
+                f"the {name} table {path} is a folder, which only fit and write_intervals "
+                "read."
+            )
         if not path.is_file():
             raise UserError(f"the {name} table {path} is not a file.")
         try:
