@@ -25,7 +25,7 @@ from pns_estimate._streams import Stream
 from pns_estimate.methods import registry
 from small_tables import draw_table, fit, small_recipe
 
-ANY = MemoryLimit(100.0)
+ANY = MemoryLimit(100.0, num_values=5)
 
 
 def draw_rough_table(n, randomized, seed):
@@ -180,11 +180,24 @@ def test_quantiles_of_copies_are_those_of_repeated_values():
 
 
 def test_rows_that_differ_too_much_are_one_sentence(rough, folders):
-    with pytest.raises(pe.UserError, match=r"memory_gb=1\.201.*round or bin") as caught:
-        fit(*folders, method="crossfit", missing="indicator", memory_gb=1.201)
+    with pytest.raises(pe.UserError, match=r"memory_gb=2\.001.*round or bin") as caught:
+        fit(*folders, method="crossfit", missing="indicator", memory_gb=2.001)
     assert "rows that differ" in str(caught.value)
     with pytest.raises(pe.UserError, match="positive number"):
         fit(*rough, method="crossfit", memory_gb=0)
+
+
+def test_memory_is_that_of_distinct_rows_of_all_values():
+    limit = MemoryLimit(2.5, num_values=20)  # 0.5 GB for rows of 2,700 bytes
+    limit.check("experimental", 180_000)
+    limit._replace(num_held=90_000).check("experimental", 90_000)
+    for other in (
+        limit._replace(num_held=90_000),
+        limit._replace(num_values=200),
+        limit._replace(memory_gb=2.2),
+    ):
+        with pytest.raises(pe.UserError, match="180,000 rows that differ"):
+            other.check("experimental", 180_000)
 
 
 def test_one_large_file_is_streamed(rough, tmp_path):

@@ -21,26 +21,32 @@ from pns_estimate._training_data import check_weights
 FOLD = "__fold__"
 _FIRST = "__first__"
 _PENDING = 2**20  # rows that wait to be merged, at least
-_BASE = 1.2e9  # bytes of a process that has imported everything and compiled networks
-_PER_ROW = 900  # bytes that a fit takes for a distinct row
-_PER_VALUE = 60  # and for each of its values
+_BASE = 2e9  # bytes of a process that has imported and compiled everything, and draws
+_PER_ROW = 1200  # bytes that a fit and its averages take for a distinct row
+_PER_VALUE = 75  # and for each of its values; together, 2,700 were measured for 20
 
 
 class MemoryLimit(NamedTuple):
-    """What a fit may take, and how many distinct rows of other tables are held."""
+    """What a fit may take.
+
+    Attributes:
+      memory_gb: all of it.
+      num_values: of each row, encoded if the encoder is known.
+      num_held: distinct rows of the other table.
+    """
 
     memory_gb: float
+    num_values: int
     num_held: int = 0
 
-    def check(self, name: str, num_rows: int, num_columns: int) -> None:
+    def check(self, name: str, num_rows: int) -> None:
         """Raises if so many distinct rows would take too much.
 
         Args:
           name: of the table.
           num_rows: distinct ones so far.
-          num_columns: of each.
         """
-        row = _PER_ROW + _PER_VALUE * num_columns
+        row = _PER_ROW + _PER_VALUE * self.num_values
         need = (_BASE + row * (num_rows + self.num_held)) / 1e9
         if need > self.memory_gb:
             raise UserError(
@@ -91,9 +97,9 @@ def find_distinct_rows(
         pending = sum(part.num_rows for part in merged[1:])
         if pending > max(_PENDING, merged[0].num_rows):
             merged = [_merge(merged, keys, sums, stream.name)]
-            limit.check(stream.name, merged[0].num_rows, len(columns))
+            limit.check(stream.name, merged[0].num_rows)
     table = _merge(merged, keys, sums, stream.name).sort_by(_FIRST)
-    limit.check(stream.name, table.num_rows, len(columns))
+    limit.check(stream.name, table.num_rows)
     return to_pandas(table.drop_columns([_FIRST]), stream.dataset.schema)
 
 

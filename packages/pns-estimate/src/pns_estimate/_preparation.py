@@ -114,7 +114,8 @@ def deal_streams(
     assert prepared.streamed is not None
     part = prepared.streamed.parts(prepared.data.treatment)
     dealt = method.deal(key, part, recipe)
-    tables, fold = split_folds(prepared.streamed.distinct_rows(dealt.fold))
+    width = prepared.data.tables[NAMES[0]].z.shape[1]
+    tables, fold = split_folds(prepared.streamed.distinct_rows(dealt.fold, width))
     first, second, probability = split_assignment(
         tables[0], tables[1], prepared.assignment
     )

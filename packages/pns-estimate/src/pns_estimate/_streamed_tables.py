@@ -45,16 +45,19 @@ class StreamedTables(NamedTuple):
     memory_gb: float
 
     def distinct_rows(
-        self, fold: Int[np.ndarray, " n"] | None = None
+        self,
+        fold: Int[np.ndarray, " n"] | None = None,
+        num_values: int | None = None,
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Reads both streams.
 
         Args:
           fold: of each row, the observational ones first; None if there are none yet.
+          num_values: encoded values of each row; as many as columns if None.
         """
         log, trial = self.streams
         folds = (None, None) if fold is None else np.split(fold, [log.num_rows()])
-        limit = MemoryLimit(self.memory_gb)
+        limit = MemoryLimit(self.memory_gb, num_values or len(self.columns[0]))
         first = find_distinct_rows(log, self.columns[0], limit, self.weights, folds[0])
         limit = limit._replace(num_held=len(first))
         second = find_distinct_rows(
