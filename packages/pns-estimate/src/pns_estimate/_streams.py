@@ -62,7 +62,7 @@ class Stream:
         bar = tqdm.tqdm(
             total=self.num_rows(),
             desc=f"{doing}: {self.name}",
-            unit="row",
+            unit=" rows",
             unit_scale=True,
             disable=not show,
         )
