@@ -155,20 +155,19 @@ def test_large_tables_are_written_in_files(run_program, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("program", "options", "printed"),
-    [
-        ("dgp_speed", ("--li_rows=500", "--acic_rows=50", "--points=5"), "x normals"),
-        ("infer_speed", ("--part=clr", "--draws=150", "--points=500"), "150 draws x 5"),
-        (
-            "model_speed",
-            ("--part=draws", "--draws=64", "--points=50", "--product=128"),
-            "64 draws x 50",
-        ),
-    ],
-)
-def test_speeds(run_program, program, options, printed):
-    assert printed in run_program(program, *options)
+def test_speeds_are_lines_of_json(run_program):
+    measures = ("machine", "rows", "answers", "continuous")
+    printed = run_program(
+        "speed", "--preset=smoke", *(f"--measure={name}" for name in measures)
+    )
+    lines = [json.loads(line) for line in printed.splitlines()]
+    assert [line["measure"] for line in lines] == [
+        *("machine", "rows", "rows"),
+        *("answers", "answers", "answers", "continuous"),
+    ]
+    assert lines[0]["gflops"] > 0 and all(line["seconds"] > 0 for line in lines[1:])
+    assert lines[3]["goal_seconds"] == 3 and lines[4]["goal_ratio"] == 3
+    assert lines[4]["worst_residual"] < 1e-3
 
 
 @pytest.mark.slow
