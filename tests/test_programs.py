@@ -156,18 +156,15 @@ def test_large_tables_are_written_in_files(run_program, tmp_path):
 
 @pytest.mark.slow
 def test_speeds_are_lines_of_json(run_program):
-    measures = ("machine", "rows", "answers", "continuous")
     printed = run_program(
-        "speed", "--preset=smoke", *(f"--measure={name}" for name in measures)
+        "speed", "--preset=smoke", "--measure=machine", "--measure=answers"
     )
-    lines = [json.loads(line) for line in printed.splitlines()]
-    assert [line["measure"] for line in lines] == [
-        *("machine", "rows", "rows"),
-        *("answers", "answers", "answers", "continuous"),
-    ]
-    assert lines[0]["gflops"] > 0 and all(line["seconds"] > 0 for line in lines[1:])
-    assert lines[3]["goal_seconds"] == 3 and lines[4]["goal_ratio"] == 3
-    assert lines[4]["worst_residual"] < 1e-3
+    machine, *answers = (json.loads(line) for line in printed.splitlines())
+    assert machine["measure"] == "machine" and machine["gflops"] > 0
+    assert [line["measure"] for line in answers] == ["answers"] * 3
+    assert all(line["seconds"] > 0 for line in answers)
+    assert answers[0]["goal_seconds"] == 3 and answers[1]["goal_ratio"] == 3
+    assert answers[1]["worst_residual"] < 1e-3
 
 
 @pytest.mark.slow

@@ -47,11 +47,10 @@ def test_the_trial_alone_has_the_quantiles_of_two_betas():
     np.testing.assert_allclose(ends.upper, law.ppf(0.95), atol=0.003)
     # The lower one is mu1 - mu0: its quantile by numerical convolution.
     grid = np.linspace(0, 1, 4001)
-    chance = [
-        (stats.beta(98.5, 2.5).pdf(grid) * law.sf(grid - gap)).sum() / 4000
-        for gap in grid
-    ]
-    wanted = grid[np.searchsorted(chance, 0.05)]
+    density = stats.beta(98.5, 2.5).pdf(grid)
+    gaps = grid[::40]
+    chance = [(density * law.sf(grid - gap)).sum() / 4000 for gap in gaps]
+    wanted = np.interp(0.05, chance, gaps)
     np.testing.assert_allclose(ends.lower, wanted, atol=0.004)
 
 

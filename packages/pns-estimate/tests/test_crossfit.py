@@ -111,6 +111,7 @@ def test_a_ridge_moves_estimates_and_draws_where_it_says_so(ridges, tmp_path):
     assert ridges.has_draws and not ridges.is_posterior
 
 
+@pytest.mark.slow
 def test_a_fit_is_corrected_along_its_indices_and_saved_with_it(tmp_path):
     """Outcomes alternate along age, which networks of 60 steps do not follow."""
     tables = draw_table(6000, False, 7), draw_table(4000, True, 8)
@@ -148,6 +149,7 @@ def test_small_cells_are_not_kept():
     np.testing.assert_array_equal(kept.find(z).sum(axis=1), [0, 10, 0, 11])
 
 
+@pytest.mark.slow
 def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     recipe = small_recipe("crossfit")
     shared = fit(*tables, method="crossfit", recipe=recipe)
@@ -167,6 +169,7 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     assert not hasattr(refused._state.sampler.inner, "cells")
 
 
+@pytest.mark.slow
 def test_every_row_has_the_answer_of_networks_that_did_not_see_its_group(tables):
     site = np.arange(5000) % 40
     counts = pm.counts_from_tables(
@@ -242,6 +245,7 @@ def test_too_few_people_for_the_folds_are_told(tables, name):
         fit(*few, method="crossfit", recipe=small_recipe("crossfit"), **options)
 
 
+@pytest.mark.slow
 def test_a_covariate_that_is_constant_in_each_fold_and_fractional_weights_are_fine(
     tables, people
 ):
@@ -269,6 +273,7 @@ def test_a_covariate_that_is_constant_in_each_fold_and_fractional_weights_are_fi
     np.testing.assert_allclose(estimator.sample_size_, total, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_intervals_are_narrower_with_more_people():
     """The same small recipe on a tenth of the people, and on all of them."""
     widths = []
@@ -286,6 +291,7 @@ def test_intervals_are_narrower_with_more_people():
     assert widths[1] < widths[0] - 0.02
 
 
+@pytest.mark.slow
 def test_a_fit_goes_on_from_its_own_checkpoints_alone(tmp_path, monkeypatch):
     tables = draw_table(800, False, 7), draw_table(600, True, 8)
     options = {"method": "crossfit", "recipe": small_recipe("crossfit")}

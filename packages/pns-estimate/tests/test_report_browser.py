@@ -210,6 +210,7 @@ def test_everything_reads_without_script(browser, page):
     assert "people exceed 0.1" in " ".join(text_of(browser, "main").split())
 
 
+@pytest.mark.slow
 def test_no_heading_is_the_last_line_of_a_printed_page(browser, page, tmp_path):
     browser.open(page, dark=True)
     headings = browser.run(

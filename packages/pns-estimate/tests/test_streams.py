@@ -299,6 +299,7 @@ def run_command(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_the_command_fits_and_answers_streams(
     both, rough, folders, tmp_path, run_command, monkeypatch
 ):

@@ -13,7 +13,7 @@ from conftest import make_covariates, make_model, make_tables
 from pns_models import _model, _placement
 
 # Devices, and how many of them share the rows.
-MESHES = {"1 x 1": (1, 1), "2 x 1": (2, 1), "1 x 2": (2, 2), "2 x 4": (8, 4)}
+MESHES = {"1 x 1": (1, 1), "1 x 2": (2, 2), "2 x 4": (8, 4)}
 KINDS = ("ensemble", "epinet")
 RECIPE = pm.Recipe(
     pm.AnchoredConfig(pm.Backbone(4, 1, bottleneck=2)),

@@ -27,6 +27,7 @@ def deviations(network):
     ]
 
 
+@pytest.mark.slow
 def test_prior_and_learner_start_constant_in_z_and_half_a_logit_apart():
     """Averaged over four networks; other starts vary over z as much as over indices."""
     measured = np.mean(

@@ -10,6 +10,7 @@ import numpy as np
 import pns_models as pm
 import pytest
 
+pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parent / "fit_on_meshes.py"
 
 
@@ -25,7 +26,7 @@ def fits_on_meshes(tmp_path_factory):
         return dict(found)
 
 
-@pytest.mark.parametrize("name", ["all devices", "1 x 1", "2 x 1", "1 x 2", "2 x 4"])
+@pytest.mark.parametrize("name", ["all devices", "1 x 1", "1 x 2", "2 x 4"])
 def test_devices_find_what_one_core_finds(fits_on_meshes, name):
     """Members spread over devices, then rows, then both."""
     one_core = fits_on_meshes["one core"]

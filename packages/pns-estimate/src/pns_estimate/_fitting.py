@@ -73,14 +73,12 @@ def fit_method(
       dealt: folds of the rows, by a method that dealt them; None if it has yet to.
     """
     options: dict[str, Any] = {} if dealt is None else {"dealt": dealt}
-    folder = None
     if checkpoint_dir is not None:
-        folder = Path(checkpoint_dir) / _name_fit(key, counts, method, recipe, groups)
+        name = _name_fit(key, counts, method, recipe, groups)
+        options["checkpoint_dir"] = Path(checkpoint_dir) / name
     with few_rows_as_user_error():
         try:
-            learned = method.fit(
-                key, counts, recipe, progress, groups, folder, **options
-            )
+            learned = method.fit(key, counts, recipe, progress, groups, **options)
         except pm.DivergedError as error:
             raise UserError(f"training failed: {error}") from error
         except pm.LostProcessError as error:

@@ -14,7 +14,8 @@ from jax.experimental import multihost_utils
 
 from pns_models._errors import LostProcessError
 
-_SECONDS = 30  # without a sign of life after which a process counts as dead
+_SILENCE = 30  # seconds without a sign of life after which a process counts as dead
+_PATIENCE = 7 * 24 * 3600  # seconds that processes wait for each other at the end
 
 
 def join_processes(
@@ -33,16 +34,19 @@ def join_processes(
       process_id: the number of this one, from 0.
 
     Example:
-      >>> join_processes("10.0.0.1:8476", 2, process_id=1)  # doctest: +SKIP
+      >>> join_processes("10.0.0.1:8476", num_processes=1, process_id=0)  # nobody else
+      >>> is_writer()
+      True
     """
+    if num_processes == 1:
+        return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # Process 0 hears of the end of another by an error; without it JAX aborts.
-    jax.config.update("jax_enable_recoverability", True)
     jax.distributed.initialize(
         coordinator_address,
         num_processes,
         process_id,
-        heartbeat_timeout_seconds=_SECONDS,
+        heartbeat_timeout_seconds=_SILENCE,
+        shutdown_timeout_seconds=_PATIENCE,
     )
 
 
@@ -68,7 +72,8 @@ def from_writer(tree: Any) -> Any:
 def telling_of_lost_processes() -> Iterator[None]:
     """Says in one sentence that another process has ended, and what to do.
 
-    If process 0 ends, JAX itself ends the others, with a message of its own.
+    JAX itself then ends this process, too, within half a minute and with a message of
+    its own; if process 0 has ended, at once.
     """
     try:
         yield
