@@ -35,6 +35,7 @@ from pns_models._member_groups import (
 from pns_models._model import FittedModel
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer, make_standardizer
+from pns_models._stuck import find_stuck, replace_stuck
 from pns_models._subspaces import common_subspace
 
 
@@ -53,6 +54,7 @@ class CrossFit(NamedTuple):
       history: mean losses over members, without the first of each fold; the held-out
         ones on some rows.
       losses: cross-fitted loss of each recipe that was tried, in their order.
+      num_stuck: members that were replaced by copies of others.
     """
 
     model: FittedModel
@@ -63,6 +65,7 @@ class CrossFit(NamedTuple):
     subspaces: Float[np.ndarray, "num_folds+1 d b"] | None
     history: History
     losses: tuple[float, ...]
+    num_stuck: int = 0
 
 
 def cross_fit(
@@ -74,6 +77,7 @@ def cross_fit(
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     mesh: Mesh | None = None,
+    replaces_stuck: bool = False,
 ) -> CrossFit:
     """Chooses a recipe by its cross-fitted loss, and trains an ensemble by it.
 
@@ -93,6 +97,8 @@ def cross_fit(
       checkpoint_seconds: least time between two checkpoints.
       mesh: the devices to train on, from `make_mesh`; None takes all. The result is the
         same up to rounding.
+      replaces_stuck: put copies of other members of the same fold in the place of those
+        whose training ended far from the best, judged by what they saw.
 
     Raises:
       DivergedError: if a loss is not finite.
@@ -147,6 +153,10 @@ def cross_fit(
     first = tried[int(np.argmin(losses))]
     rest = train(len(recipes), first.recipe, members_per_fold - 1, "others")
     both = join_groups(first, rest)
+    is_stuck = np.zeros(len(both.fold), bool)
+    if replaces_stuck:
+        is_stuck = find_stuck(both, folded, z)
+        both = replace_stuck(both, is_stuck)
     columns = zip(*rest.history, strict=True)
     return CrossFit(
         model=_make_model(both, standardizer, z.shape[1]),
@@ -157,6 +167,7 @@ def cross_fit(
         subspaces=_find_subspaces(both, folded, standardizer),
         history=History(*(np.array(column) for column in columns)),
         losses=losses,
+        num_stuck=int(is_stuck.sum()),
     )
 
 

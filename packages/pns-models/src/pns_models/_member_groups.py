@@ -88,7 +88,7 @@ def train_group(
     assert config.max_steps is not None and config.batch_size is not None
     program, members = _make_members(key, folded, z.shape[1], recipe, members_per_fold)
     cells = make_cells(folded, z, config.batch_size)
-    some, some_z = _some_rows(folded, z)
+    some, some_z = some_rows(folded, z, _EVAL_ROWS)
     state, rows = checkpoints.restore(changing(members))
     group = MemberGroup(recipe, program.structure, state[0], members.fold, rows)
     placed = place_members(mesh, program, _changed(members, state), cells)
@@ -162,11 +162,11 @@ def _check_finite(step: int, losses: Float[np.ndarray, "m size"], params: Any) -
         )
 
 
-def _some_rows(
-    folded: FoldedCounts, z: Float[Array, "n d"]
+def some_rows(
+    folded: FoldedCounts, z: Float[Array, "n d"], size: int
 ) -> tuple[FoldedCounts, Float[Array, "some d"]]:
-    """Picks rows of all folds, to evaluate on while training."""
-    some = slice(None, None, -(-len(folded.fold) // _EVAL_ROWS))
+    """Picks at most `size` rows of all folds."""
+    some = slice(None, None, -(-len(folded.fold) // size))
     counts = Counts(*(np.asarray(part)[some] for part in folded.counts))
     return FoldedCounts(counts, folded.fold[some], folded.cell[some]), z[some]
 
@@ -175,9 +175,9 @@ def held_out_raw(
     group: MemberGroup, folded: FoldedCounts, z: Float[Array, "n d"]
 ) -> Float[np.ndarray, "members_per_fold n 6"]:
     """Collects each row's raw numbers from the members that did not see it."""
-    by_fold = _members_by_fold(group)
+    by_fold = members_by_fold(group)
     parts, start = [], 0
-    for raw in _raw_blocks(group, z):
+    for raw in raw_blocks(group, z):
         count = raw.shape[1]
         mine = by_fold[folded.fold[start : start + count]]  # [count, members_per_fold]
         parts.append(raw[mine.T, np.arange(count)])
@@ -189,17 +189,18 @@ def fold_means(
     group: MemberGroup, z: Float[Array, "n d"]
 ) -> Float[np.ndarray, "num_folds n 6"]:
     """Averages the raw numbers of the members that did not see a fold, for every row."""
-    by_fold = _members_by_fold(group)
-    parts = [raw[by_fold].mean(axis=1) for raw in _raw_blocks(group, z)]
+    by_fold = members_by_fold(group)
+    parts = [raw[by_fold].mean(axis=1) for raw in raw_blocks(group, z)]
     return np.concatenate(parts, axis=1)
 
 
-def _members_by_fold(group: MemberGroup) -> Int[np.ndarray, "num_folds size"]:
+def members_by_fold(group: MemberGroup) -> Int[np.ndarray, "num_folds size"]:
+    """Lists the members that did not see each fold."""
     fold = np.asarray(group.fold)
     return np.stack([np.flatnonzero(fold == j) for j in range(fold.max() + 1)])
 
 
-def _raw_blocks(
+def raw_blocks(
     group: MemberGroup, z: Float[Array, "n d"]
 ) -> Iterator[Float[np.ndarray, "m count 6"]]:
     """Yields the raw numbers of all members, some rows at a time."""

@@ -95,6 +95,9 @@ class CrossFitMethod:
             dealt = DealtFolds(fold, rng)
         fold, rng = dealt
         folded, held_out_row = pm.fold_counts(counts, fold)
+        uses_cells = recipe.least_cell_size is not None and are_cells_shared(
+            folded.cell_totals()
+        )
         result = pm.cross_fit(
             split_key(key).train,
             folded,
@@ -102,9 +105,8 @@ class CrossFitMethod:
             recipe.members_per_fold,
             progress,
             checkpoint_dir,
-        )
-        uses_cells = recipe.least_cell_size is not None and are_cells_shared(
-            folded.cell_totals()
+            # Counts of cells show the error of a mean that some members spoil.
+            replaces_stuck=not uses_cells,
         )
         corrected = _correct(rng, result, uses_cells)
         sampler = _make_sampler(rng, result, corrected, uses_cells, recipe)
@@ -225,10 +227,10 @@ def _make_sampler(
 ) -> ResidualSampler | ScaledSampler:
     """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife.
 
-    With cells the networks' differences count in full. By the jackknife the mean of all
-    varies less than one of them; that much is left to errors that they share.
+    The networks' differences count in full, at the least. By the jackknife the mean of
+    all often varies less than one of them; that much is left to errors that they share.
     """
-    scale = _sampling_scale(rng, result)
+    scale = max(_sampling_scale(rng, result), 1.0)
     if not uses_cells:
         return ScaledSampler(corrected.sampler, scale)
     assert recipe.least_cell_size is not None
@@ -239,7 +241,7 @@ def _make_sampler(
         result.folded,
         recipe.least_cell_size,
         len(result.member_fold),
-        draw_scale=max(scale, 1.0),
+        draw_scale=scale,
     )
 
 
@@ -261,7 +263,7 @@ def _describe(
     backbone = chosen.network.backbone
     notes = {
         "networks": f"{len(result.member_fold)}, each trained without one of "
-        f"{recipe.num_folds} parts of the data",
+        f"{recipe.num_folds} parts of the data" + _describe_stuck(result),
         "each network": f"{backbone.bottleneck or 'all'} linear combinations of the "
         f"covariates, {backbone.depth + 1} hidden layers of {backbone.width} "
         f"({backbone.activation}), weight decay {chosen.training.weight_decay:g}; the "
@@ -273,7 +275,18 @@ def _describe(
     if isinstance(sampler, ResidualSampler):
         return notes | describe_residual(sampler.profile, "the networks'")
     scale = f"{sampler.draw_scale:.2f}, from a jackknife over the parts of the data"
+    if sampler.draw_scale == 1:
+        scale = "1, since a jackknife over the parts of the data asks for no more"
     return notes | {"scale of the networks' differences": scale}
+
+
+def _describe_stuck(result: pm.CrossFit) -> str:
+    if not result.num_stuck:
+        return ""
+    return (
+        f"; {result.num_stuck} of them were stuck far from the best and are replaced by "
+        "copies of others"
+    )
 
 
 def _describe_ridges(correction: pi.RidgeCorrection) -> dict[str, str]:
