@@ -163,7 +163,7 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
     alone = fit(*unique, method="crossfit", recipe=recipe)
     scale = alone._state.sampler.inner.draw_scale
-    assert 0 < scale <= 1 and "jackknife" in " ".join(alone.summary_.notes.values())
+    assert scale >= 1 and "jackknife" in " ".join(alone.summary_.notes.values())
     without = dataclasses.replace(recipe, least_cell_size=None)
     refused = fit(*tables, method="crossfit", recipe=without)
     assert not hasattr(refused._state.sampler.inner, "cells")
