@@ -30,6 +30,8 @@ def main(path, checkpoint_dir, num_steps, port=None, *numbers):
         checkpoint_dir=checkpoint_dir or None,
         checkpoint_seconds=0,
     )
+    if pm.is_writer():
+        result.model.save(f"{path}.model")
     np.savez(path, raw=np.stack([*result.held_out, *result.fold_means]))
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pns_models as pm
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -66,6 +67,9 @@ def test_two_processes_go_on_from_their_checkpoint_to_the_result_of_one(tmp_path
     for process in (*start_two(tmp_path, steps, checkpoints), alone):
         _, said = process.communicate()
         assert process.returncode == 0, said
+    z = np.eye(3, dtype=np.float32)
+    saved = [pm.load(tmp_path / f"{name}.npz.model").atoms(z) for name in (0, "alone")]
+    np.testing.assert_array_equal(saved[0].mu, saved[1].mu)
     for name in ("0.npz", "1.npz"):
         np.testing.assert_array_equal(
             read(tmp_path / name), read(tmp_path / "alone.npz")

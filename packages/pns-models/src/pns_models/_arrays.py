@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 
 def abstract_target(tree: Any) -> Any:
     """Replaces arrays, or their shapes, by shapes on this machine's first device."""
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         tree,
@@ -31,9 +31,19 @@ def uncommitted(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
+def alone() -> ocp.options.MultiprocessingOptions:
+    """Keeps orbax from waiting for other processes: the one that writes does so alone."""
+    own = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"only_{own}"
+    )
+
+
 def save_arrays(folder: Path, tree: Any) -> None:
     """Writes a tree of arrays, such as the state of a network, into a new folder."""
-    with ocp.StandardCheckpointer() as checkpointer:
+    if jax.process_count() > 1:
+        tree = jax.tree.map(np.asarray, tree)  # orbax takes no arrays of one process
+    with ocp.StandardCheckpointer(multiprocessing_options=alone()) as checkpointer:
         checkpointer.save(folder, tree)
 
 
@@ -48,7 +58,7 @@ def load_arrays(folder: Path, like: Any) -> Any:
       ValueError: if names or shapes differ; other errors of orbax if files are damaged.
     """
     target = abstract_target(like)
-    with ocp.StandardCheckpointer() as checkpointer:
+    with ocp.StandardCheckpointer(multiprocessing_options=alone()) as checkpointer:
         stored = _shapes(checkpointer.metadata(folder).item_metadata.tree)
         if stored != _shapes(target):
             differ = sorted(set(stored.items()) ^ set(_shapes(target).items()))

@@ -13,7 +13,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import Array
 
-from pns_models._arrays import uncommitted
+from pns_models._arrays import alone, uncommitted
 from pns_models._errors import DamagedModelError
 from pns_models._processes import from_writer, is_writer
 
@@ -39,9 +39,7 @@ class RunCheckpoints:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=1,
             enable_async_checkpointing=False,
-            multiprocessing_options=ocp.options.MultiprocessingOptions(
-                primary_host=0, active_processes={0}, barrier_sync_key_prefix="writer"
-            ),
+            multiprocessing_options=alone(),
             create=False,
         )
         steps = self._folder / "steps"
