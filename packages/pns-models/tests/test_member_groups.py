@@ -112,13 +112,12 @@ def test_held_out_numbers_do_not_depend_on_the_size_of_blocks(
     np.testing.assert_allclose(blocks, whole, rtol=1e-5, atol=1e-6)
 
 
-def test_evaluations_while_training_see_rows_of_all_folds(small, monkeypatch):
+def test_some_rows_are_of_all_folds(small):
     counts = pm.counts_from_tables(*small.tables(), merge=False)
     fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
     folded, _ = pm.fold_counts(counts, fold)
-    monkeypatch.setattr(_member_groups, "_EVAL_ROWS", 6)
     z = jnp.asarray(folded.counts.z)
-    some, some_z = _member_groups._some_rows(folded, z)
+    some, some_z = _member_groups.some_rows(folded, z, size=6)
     assert 3 <= len(some.fold) <= 6 and set(some.fold) == {0, 1, 2}
     np.testing.assert_array_equal(some.counts.z, some_z)
 
