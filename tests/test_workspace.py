@@ -222,7 +222,7 @@ def test_hosted_checks_call_the_tools_of_this_workspace():
         for step in job["steps"]
         if "run" in step
     ]
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         assert (ROOT / command.split()[1]).is_file()
     versions = workflow["jobs"]["isolated"]["strategy"]["matrix"]["versions"]
