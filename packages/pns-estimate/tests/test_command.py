@@ -74,6 +74,7 @@ FIT = (
 )
 
 
+JOB = ("--num_processes=2",)
 WORDS = ("--observational=words0.csv", "--experimental=words1.csv")
 
 
@@ -151,6 +152,14 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
             "--budget must be a share",
         ),
         ((*FIT, "--process_id=1", "--out=o"), "--process_id belong together"),
+        (
+            (*FIT, *JOB, "--coordinator_address=host", "--process_id=0", "--out=o"),
+            "--coordinator_address must be host and port, 10.0.0.1:8476 for example",
+        ),
+        (
+            (*FIT, *JOB, "--coordinator_address=a:1", "--process_id=2", "--out=o"),
+            "must be below --num_processes=2, got 2",
+        ),
         (
             ("--load=m", "--predict=people.csv", "--distributed", "--out=o"),
             "--load fits nothing, so one process is enough",

@@ -149,6 +149,25 @@ def test_small_cells_are_not_kept():
     np.testing.assert_array_equal(kept.find(z).sum(axis=1), [0, 10, 0, 11])
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_stuck_networks_are_replaced_where_nobody_has_a_twin(monkeypatch, is_shared):
+    class SeenError(Exception):
+        """Ends the fit once the networks would be trained."""
+
+    def cross_fit(*arguments, replaces_stuck):
+        raise SeenError(replaces_stuck)
+
+    rng = np.random.default_rng(0)
+    tables = []
+    for size in (400, 300):
+        z = rng.integers(0, 2, (size, 1)) if is_shared else rng.normal(size=(size, 1))
+        tables.append((z, rng.integers(0, 2, size), rng.integers(0, 2, size)))
+    counts = pm.counts_from_tables(*tables, merge=False)
+    monkeypatch.setattr(pm, "cross_fit", cross_fit)
+    with pytest.raises(SeenError, match=str(not is_shared)):
+        CROSSFIT.fit(jax.random.key(0), counts, small_recipe("crossfit"))
+
+
 @pytest.mark.slow
 def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     recipe = small_recipe("crossfit")

@@ -1,6 +1,7 @@
 """What the command `pns-estimate` does once its flags are read."""
 
 import dataclasses
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -90,6 +91,17 @@ def _join_processes() -> None:
         raise UserError(
             "--coordinator_address, --num_processes and --process_id belong together; "
             "--distributed alone lets JAX find them."
+        )
+    address, size, number = given.values()
+    if any(are_named) and not re.fullmatch(r".+:\d+", address):
+        raise UserError(
+            "--coordinator_address must be host and port, 10.0.0.1:8476 for example, got "
+            f"{address!r}."
+        )
+    if any(are_named) and number >= size:
+        raise UserError(
+            f"--process_id counts from 0 and must be below --num_processes={size}, got "
+            f"{number}."
         )
     if any(are_named) or _flags.DISTRIBUTED.value:
         if _flags.LOAD.value is not None:

@@ -133,5 +133,5 @@ def _merge(
             f"the {name} table has a column that is neither numbers, text nor booleans; "
             "name the covariates, without it."
         ) from error
-    made = [f"{column}_{how}" for column, how in wanted]
-    return found.select([*keys, *made]).rename_columns([*keys, _FIRST, *sums])
+    results = [f"{column}_{how}" for column, how in wanted]
+    return found.select([*keys, *results]).rename_columns([*keys, _FIRST, *sums])
