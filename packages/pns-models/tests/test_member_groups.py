@@ -153,3 +153,23 @@ def test_the_number_of_cores_does_not_matter(folded, group, monkeypatch, num_cor
     )
     chex.assert_trees_all_equal(again.params, group.params)
     assert again.history == group.history
+
+
+@pytest.mark.parametrize("num_cores", [3, 4])
+def test_members_that_pause_so_that_cores_end_together_lose_no_step(
+    folded, monkeypatch, num_cores
+):
+    """Two members on one core train without a pause; on three or four they pause."""
+    z = jnp.asarray(2 * folded.counts.z - 1)
+    program, members = _member_groups._make_members(
+        jax.random.key(0), folded, 1, SATURATED, 1
+    )
+    cells = make_cells(folded, z, 16)
+    found = []
+    for cores in (1, num_cores):
+        monkeypatch.setattr(_placement, "num_cores", lambda cores=cores: cores)
+        placed = _placement.OnCores(program, members, cells)
+        losses = [placed.train(12), placed.train(12)]
+        found.append((np.concatenate(losses, axis=1), placed.state()))
+    assert found[1][0].shape == (2, 24) and found[1][1][2].tolist() == [24, 24]
+    chex.assert_trees_all_close(found[1], found[0], atol=1e-6)

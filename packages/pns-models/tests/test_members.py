@@ -127,7 +127,8 @@ def test_the_expected_loss_of_a_visit_is_that_of_the_weighted_units(small, folde
     """Every cell once, its loss times its chance; the dense loss knows no visits."""
     network, z = small.network(), jnp.asarray(folded.counts.z)
     cells = _members.make_cells(folded, z, 64)
-    weights = _members.draw_weights(np.random.default_rng(1), folded, np.array([2]))[0]
+    drawn = _members.draw_weights(np.random.default_rng(1), folded, np.array([2]))
+    weights = jnp.asarray(drawn[0])
     one = jax.jit(
         jax.vmap(lambda c: _members.member_loss(network, cells, c[None], weights))
     )

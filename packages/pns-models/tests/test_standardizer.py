@@ -3,6 +3,7 @@
 import numpy as np
 import pns_models as pm
 import pytest
+from pns_models import _standardizer
 
 
 def make_counts(z, units):
@@ -45,3 +46,14 @@ def test_units_of_both_sources_count_and_close_numbers_are_not_constant():
     standardizer = pm.make_standardizer(pm.Counts(z, observational, experimental))
     np.testing.assert_allclose(standardizer.mean, [0.75, 1000.75])
     assert not standardizer.constant.any()
+
+
+def test_the_covariance_by_blocks_is_numpys(monkeypatch):
+    rng = np.random.default_rng(0)
+    z = rng.normal(5, 2, (50, 3)).astype(np.float32)
+    weights = rng.integers(1, 9, 50)
+    monkeypatch.setattr(_standardizer, "_BLOCK", 16)
+    np.testing.assert_allclose(
+        _standardizer.weighted_covariance(z, weights),
+        np.cov(z.astype(float), rowvar=False, aweights=weights),
+    )

@@ -53,7 +53,7 @@ def test_a_member_that_is_stuck_becomes_another_of_its_fold(small):
     assert not _stuck.find_stuck(both, folded, z).any()
     # The second member of fold 1 forgets what it learned.
     damaged = other._replace(
-        params=jax.tree.map(lambda leaf: leaf.at[1].add(1.0), other.params)
+        params=jax.tree.map(lambda leaf: jnp.asarray(leaf).at[1].add(1.0), other.params)
     )
     both = join_groups(good, damaged)
     is_stuck = _stuck.find_stuck(both, folded, z)

@@ -41,7 +41,7 @@ from pns_models._network import NETWORKS, Network, NetworkConfig, register_netwo
 from pns_models._placement import make_mesh
 from pns_models._presets import PORTFOLIO, PRESETS
 from pns_models._prior import PriorDeviation, prior_sd
-from pns_models._processes import is_writer, join_processes
+from pns_models._processes import from_writer, is_writer, join_processes
 from pns_models._recipe import Recipe, TrainConfig, make_member_training
 from pns_models._reliability import (
     Reliability,
@@ -99,6 +99,7 @@ __all__ = [
     "cross_fit",
     "fit",
     "fold_counts",
+    "from_writer",
     "group_rows",
     "is_writer",
     "join_processes",

@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from pns_models._backbone import Backbone
+from pns_models._mlp import affine
 from pns_models._network import Network, register_network
 
 
@@ -38,10 +39,11 @@ class AnchoredNet(Network):
         return self.body(z)
 
     def heads(self, features: Float[Array, "n width"]) -> Float[Array, "n 6"]:
-        """Maps features to raw numbers."""
-        return jnp.concatenate(
-            [self.joint_head(features), self.delta_head(features)], axis=-1
-        )
+        """Maps features to raw numbers, by one product for both heads."""
+        both = (self.joint_head, self.delta_head)
+        kernel = jnp.concatenate([head.kernels[0][...] for head in both], axis=1)
+        bias = jnp.concatenate([head.biases[0][...] for head in both])
+        return affine(features.T, kernel, bias, self.body.matmul_dtype).T
 
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n 6"]:
         """Maps covariates to raw numbers."""

@@ -52,6 +52,8 @@ class RunCheckpoints:
         if not self._is_used:
             return found, rows
         num_rows = int(from_writer(np.array(len(rows))))
+        if not num_rows:  # nothing was saved
+            return state, []
         table = np.zeros((num_rows, 3))
         table[: len(rows)] = rows if rows else table
         found, table = from_writer((jax.tree.map(np.asarray, found), table))

@@ -34,7 +34,11 @@ from pns_models._member_groups import (
 )
 from pns_models._model import FittedModel
 from pns_models._recipe import Recipe
-from pns_models._standardizer import Standardizer, make_standardizer
+from pns_models._standardizer import (
+    Standardizer,
+    make_standardizer,
+    weighted_covariance,
+)
 from pns_models._stuck import find_stuck, replace_stuck
 from pns_models._subspaces import common_subspace
 
@@ -234,9 +238,8 @@ def _find_subspaces(
         return None
     first = np.asarray(nnx.merge(group.structure, group.params).body.kernels[0][...])
     kernels = first / standardizer.deviation[:, None]
-    z = np.asarray(folded.counts.z, np.float64)
     units = flat_weights(folded.counts).sum(axis=1)
-    covariance = np.atleast_2d(np.cov(z, rowvar=False, aweights=units))
+    covariance = weighted_covariance(np.asarray(folded.counts.z), units)
     fold = np.asarray(group.fold)
     parts = [kernels[fold == j] for j in range(folded.num_folds)]
     return np.stack([common_subspace(part, covariance) for part in [*parts, kernels]])
@@ -248,7 +251,7 @@ def _make_model(
     """Puts the members into one ensemble."""
     assert isinstance(group.recipe.network, AnchoredConfig)
     config = EnsembleConfig(group.recipe.network.backbone, len(group.fold))
-    network = config.make(jax.random.key(0), num_covariates)
-    nnx.update(network.members, group.params)
+    network = nnx.eval_shape(lambda: config.make(jax.random.key(0), num_covariates))
+    nnx.update(network.members, jax.tree.map(jnp.asarray, group.params))
     recipe = dataclasses.replace(group.recipe, network=config)
     return FittedModel(network, recipe, standardizer)

@@ -4,6 +4,7 @@ Training runs in chunks, with an evaluation after each. Weights, folds and keys 
 members follow from the group's key, so a checkpoint keeps only what training changes.
 """
 
+import functools
 import sys
 import time
 from collections.abc import Iterator
@@ -30,13 +31,15 @@ from pns_models._members import (
     make_cells,
     member_raw,
 )
-from pns_models._optimizer import make_optimizer
+from pns_models._network import NetworkConfig
+from pns_models._optimizer import Optimizer, make_optimizer
 from pns_models._placement import State, changing, place_members
 from pns_models._recipe import Recipe
 
 _ROWS = 8192  # rows whose raw numbers are made at a time
 _CHUNKS = 10  # of training, with an evaluation after each
 _EVAL_ROWS = 4096  # of an evaluation while training, at most
+_log_probabilities = jax.jit(log_probabilities, static_argnums=1)
 
 
 class MemberGroup(NamedTuple):
@@ -53,7 +56,7 @@ class MemberGroup(NamedTuple):
     recipe: Recipe
     structure: nnx.GraphDef
     params: Any
-    fold: Int[Array, " m"]
+    fold: Int[Array | np.ndarray, " m"]
     history: list[Row]
 
 
@@ -90,6 +93,7 @@ def train_group(
     cells = make_cells(folded, z, config.batch_size)
     some, some_z = some_rows(folded, z, _EVAL_ROWS)
     state, rows = checkpoints.restore(changing(members))
+    state = jax.tree.map(np.asarray, state)  # whose parts are cut without compilation
     group = MemberGroup(recipe, program.structure, state[0], members.fold, rows)
     placed = place_members(mesh, program, _changed(members, state), cells)
     step, saved = int(state[2][0]), time.monotonic()
@@ -128,23 +132,33 @@ def _make_members(
     num_members = folded.num_folds * members_per_fold
     config = recipe.training
     assert config.max_steps is not None
-
-    def make(key: PRNGKeyArray) -> Any:
-        return nnx.split(recipe.network.make(key, num_covariates))[1]
-
-    structure = nnx.split(recipe.network.make(keys[0], num_covariates))[0]
-    params = jax.lax.map(make, jax.random.split(keys[0], num_members))
+    shapes = nnx.eval_shape(lambda: recipe.network.make(keys[0], num_covariates))
+    structure = nnx.split(shapes)[0]
     optimizer = make_optimizer(config, config.max_steps)
+    states = [
+        _first_state(recipe.network, optimizer, num_covariates, key)
+        for key in jax.random.split(keys[0], num_members)
+    ]
+    params, moments = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
     fold = np.tile(np.arange(folded.num_folds), members_per_fold)
     members = Members(
         params=params,
-        optimizer=jax.vmap(optimizer.transformation().init)(params),
-        step=jnp.zeros(num_members, jnp.int32),
-        fold=jnp.asarray(fold, jnp.int32),
+        optimizer=moments,
+        step=np.zeros(num_members, np.int32),
+        fold=np.asarray(fold, np.int32),
         key=jax.random.split(keys[1], num_members),
         weights=draw_weights(numpy_rng(keys[2]), folded, fold),
     )
     return MemberProgram(structure, optimizer), members
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _first_state(
+    network: NetworkConfig, optimizer: Optimizer, num_covariates: int, key: PRNGKeyArray
+) -> tuple[Any, Any]:
+    """Draws the parameters of one member, and starts its optimizer."""
+    params = nnx.split(network.make(key, num_covariates))[1]
+    return params, optimizer.transformation().init(params)
 
 
 def _changed(members: Members, state: State) -> Members:
@@ -156,7 +170,7 @@ def _changed(members: Members, state: State) -> Members:
 def _check_finite(step: int, losses: Float[np.ndarray, "m size"], params: Any) -> None:
     """Raises if training diverged; the last step shows in the parameters alone."""
     leaves = [losses, *jax.tree.leaves(params)]
-    if not all(bool(jnp.isfinite(leaf).all()) for leaf in leaves):
+    if not all(np.isfinite(leaf).all() for leaf in leaves):
         raise DivergedError(
             f"the loss is not finite after {step} steps; try a smaller learning_rate."
         )
@@ -216,7 +230,7 @@ def held_out_loss(
 ) -> float:
     """Computes the loss of all units by the mean of the members that did not see them."""
     raw = held_out_raw(group, folded, z).mean(axis=0)
-    logs = log_probabilities(jnp.asarray(raw), "anchored")
+    logs = _log_probabilities(raw, "anchored")
     weights = flat_weights(folded.counts).astype(np.float64)
     total = 0.0
     for part, values in zip((weights[:, :4], weights[:, 4:]), logs, strict=True):
@@ -229,7 +243,7 @@ def held_out_loss(
 def join_groups(first: MemberGroup, second: MemberGroup) -> MemberGroup:
     """Puts two groups of the same recipe into one, with the history of the second."""
     params, fold = jax.tree.map(
-        lambda *leaves: jnp.concatenate(leaves),
+        lambda *leaves: np.concatenate(leaves),
         (first.params, first.fold),
         (second.params, second.fold),
     )

@@ -64,10 +64,10 @@ class Members(NamedTuple):
 
     params: Any
     optimizer: Any
-    step: Int[Array, " m"]
-    fold: Int[Array, " m"]
+    step: Int[Array | np.ndarray, " m"]
+    fold: Int[Array | np.ndarray, " m"]
     key: PRNGKeyArray
-    weights: Float[Array, "m e+1"]
+    weights: Float[Array | np.ndarray, "m e+1"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +99,9 @@ def make_cells(folded: FoldedCounts, z: Float[Array, "n d"], batch_size: int) ->
     parts = np.arange(batch_size + 1)
     starts = np.stack([parts * int(last) // batch_size for last in tickets[:, -1]])
     first = np.unique(folded.cell, return_index=True)[1]
+    is_one_each = np.array_equal(first, np.arange(len(z)))
     integers = (jnp.asarray(part, jnp.int32) for part in (entry, tickets, starts))
-    return Cells(z[first], *integers)
+    return Cells(z if is_one_each else z[first], *integers)
 
 
 def _seen(folded: FoldedCounts, fold: int) -> Float[np.ndarray, "c 8"]:
@@ -120,7 +121,7 @@ def _num_tickets(seen: Float[np.ndarray, "c 8"]) -> Int[np.ndarray, " c"]:
 
 def draw_weights(
     rng: np.random.Generator, folded: FoldedCounts, member_fold: Int[np.ndarray, " m"]
-) -> Float[Array, "m e+1"]:
+) -> Float[np.ndarray, "m e+1"]:
     """Draws the members' weights of all entries.
 
     A count of c units outside a member's fold has Gamma(c, 1) in all, which is divided by
@@ -143,14 +144,14 @@ def draw_weights(
         counts, visits = seen[is_entry], np.maximum(visits[is_entry], 1e-300)
         for member in np.flatnonzero(member_fold == fold):
             drawn[member, :-1] = own[member].standard_gamma(counts) / visits
-    return jnp.asarray(drawn)
+    return drawn
 
 
 def member_loss(
     network: Any,
     cells: Cells,
     places: Int[Array, " b"],
-    weights: Float[Array, " e+1"],
+    weights: Float[Array | np.ndarray, " e+1"],
 ) -> Float[Array, ""]:
     """Computes L_obs + L_exp of some visits.
 
@@ -160,10 +161,13 @@ def member_loss(
       places: which are visited.
       weights: of the entries.
     """
-    logs = log_probabilities(network.encode(cells.z[places]), network.link, True)
-    both = [part.reshape(len(places), 4) for part in logs]
-    visited = weights[cells.entry[places]] * jnp.concatenate(both, axis=1)
-    return -jnp.sum(visited) / len(places)
+    raw = network.encode(cells.z[places])
+    # Visits lie along the last axis, where a CPU takes several at once.
+    logs = jax.vmap(
+        lambda one: log_probabilities(one, network.link, True), in_axes=-1, out_axes=-1
+    )(raw.T)
+    both = jnp.concatenate([part.reshape(4, -1) for part in logs])
+    return -jnp.sum(weights[cells.entry[places]].T * both) / len(places)
 
 
 def _draw_places(

@@ -10,6 +10,7 @@ On one CPU a step is too small for two cores, so every core trains a member of i
 
 import concurrent.futures
 import functools
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -58,7 +59,7 @@ class Placement(Protocol):
         ...
 
     def state(self) -> State:
-        """Returns what training changes, of all members, on the first device."""
+        """Returns what training changes, of all members."""
         ...
 
 
@@ -86,21 +87,33 @@ class OnCores:
 
     def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
         """Takes steps of every member; returns their losses."""
-        with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
-            train = functools.partial(self._train_part, num_steps)
-            self._parts, losses = zip(*pool.map(train, self._parts), strict=True)
-        return np.concatenate(losses)
+        cores = num_cores()
+        # Five members on two cores: if each pauses halfway, both cores end together.
+        is_uneven = len(self._parts) % cores > 0 and num_steps % cores == 0
+        num_rounds = cores if is_uneven else 1
+        running = [concurrent.futures.Future() for _ in self._parts]
+        for start, part in zip(running, self._parts, strict=True):
+            start.set_result((part, []))
+        with concurrent.futures.ThreadPoolExecutor(cores) as pool:
+            go_on = functools.partial(self._go_on, num_steps // num_rounds)
+            for _ in range(num_rounds):
+                running = [pool.submit(go_on, before) for before in running]
+            ended = [last.result() for last in running]
+        self._parts = [part for part, _ in ended]
+        return np.concatenate([np.concatenate(each, axis=1) for _, each in ended])
 
     def state(self) -> State:
         """Returns what training changes, of all members."""
         states = [changing(part) for part in self._parts]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *states)
 
-    def _train_part(self, num_steps: int, part: Members) -> Any:
+    def _go_on(self, num_steps: int, before: concurrent.futures.Future) -> Any:
         """Trains a member, and waits for it: a thread of the pool is one core."""
-        return jax.block_until_ready(
+        part, losses = before.result()
+        part, more = jax.block_until_ready(
             train_members(self._program, num_steps, part, self._cells)
         )
+        return part, [*losses, more]
 
 
 class OnMesh:
@@ -142,7 +155,7 @@ class OnMesh:
     def state(self) -> State:
         """Returns what training changes, of all members."""
         found = self._fetch(changing(self._members))
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[: self._num_members]), found)
+        return jax.tree.map(lambda leaf: leaf[: self._num_members], found)
 
     def _put(self, tree: Any, spec: PartitionSpec) -> Any:
         """Sends what every process has to the devices of all."""
@@ -155,13 +168,36 @@ class OnMesh:
         return jax.tree.map(put, tree)
 
     def _fetch(self, tree: Any) -> Any:
-        """Brings what devices of all processes have to every process."""
-        everywhere = NamedSharding(self._mesh, PartitionSpec())
+        """Brings what devices of all processes have of their members to every process."""
+        leaves, structure = jax.tree.flatten(tree)
         with telling_of_lost_processes():
-            copies = jax.jit(lambda tree: tree, out_shardings=everywhere)(tree)
-            return jax.tree.map(
-                lambda leaf: np.asarray(leaf.addressable_data(0)), copies
-            )
+            tables = {
+                dtype: np.asarray(table.addressable_data(0))
+                for dtype, table in _gather(self._mesh, leaves).items()
+            }
+        found = []
+        for leaf in leaves:
+            table, size = tables[str(leaf.dtype)], math.prod(leaf.shape[1:])
+            found.append(table[:, :size].reshape(leaf.shape))
+            tables[str(leaf.dtype)] = table[:, size:]
+        return jax.tree.unflatten(structure, found)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _gather(mesh: Mesh, leaves: list[Array]) -> dict[str, Array]:
+    """Sends all numbers of one type in one message: messages, not numbers, take time."""
+    rows: dict[str, list[Array]] = {}
+    for leaf in leaves:
+        rows.setdefault(str(leaf.dtype), []).append(leaf.reshape(len(leaf), -1))
+    own, everywhere = (
+        NamedSharding(mesh, spec) for spec in (PartitionSpec(MEMBER), PartitionSpec())
+    )
+    tables = {}
+    for dtype, parts in rows.items():
+        joined = jnp.concatenate(parts, axis=1)
+        joined = jax.lax.with_sharding_constraint(joined, own)
+        tables[dtype] = jax.lax.with_sharding_constraint(joined, everywhere)
+    return tables
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

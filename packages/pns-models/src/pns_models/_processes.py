@@ -5,6 +5,7 @@ a fit every process does for itself, with the same result. Process 0 alone write
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,11 +34,15 @@ def join_processes(
       num_processes: how many there are.
       process_id: the number of this one, from 0.
 
+    Raises:
+      ValueError: if some of them are given and others are not, or one makes no sense.
+
     Example:
       >>> join_processes("10.0.0.1:8476", num_processes=1, process_id=0)  # nobody else
       >>> is_writer()
       True
     """
+    _check_names(coordinator_address, num_processes, process_id)
     if num_processes == 1:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -48,6 +53,27 @@ def join_processes(
         heartbeat_timeout_seconds=_SILENCE,
         shutdown_timeout_seconds=_PATIENCE,
     )
+
+
+def _check_names(address: str | None, size: int | None, number: int | None) -> None:
+    """Raises unless all three are None, or all make sense."""
+    if address is None and size is None and number is None:
+        return
+    if address is None or size is None or number is None:
+        raise ValueError(
+            "coordinator_address, num_processes and process_id belong together; give all "
+            "three, or none where JAX finds them by itself."
+        )
+    if not re.fullmatch(r".+:\d+", address):
+        raise ValueError(
+            "coordinator_address must be host and port, 10.0.0.1:8476 for example, got "
+            f"{address!r}."
+        )
+    if not 0 <= number < size:
+        raise ValueError(
+            f"process_id counts from 0 and must be below num_processes={size}, got "
+            f"{number}."
+        )
 
 
 def is_writer() -> bool:
@@ -61,7 +87,12 @@ def is_writer() -> bool:
 
 
 def from_writer(tree: Any) -> Any:
-    """Returns the arrays that process 0 has, in every process; shapes must agree."""
+    """Returns the arrays that process 0 has, in every process; shapes must agree.
+
+    Example:
+      >>> from_writer([True, False])  # of the only process
+      [True, False]
+    """
     if jax.process_count() == 1:
         return tree
     with telling_of_lost_processes():

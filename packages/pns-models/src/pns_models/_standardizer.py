@@ -63,7 +63,7 @@ def make_standardizer(counts: Counts) -> Standardizer:
     units = np.asarray(counts.observational).sum((1, 2)) + np.asarray(
         counts.experimental
     ).sum((1, 2))
-    share = (units / units.sum()).astype(np.float64)
+    share = np.asarray(units / units.sum(), np.float64)
     z = np.asarray(counts.z)
     mean = _weighted_sum(share, z)
     deviation = np.sqrt(_weighted_sum(share, z, center=mean))
@@ -74,6 +74,20 @@ def make_standardizer(counts: Counts) -> Standardizer:
         deviation=np.where(constant, 1, deviation).astype(np.float32),
         constant=constant,
     )
+
+
+def weighted_covariance(
+    z: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, "d d"]:
+    """Computes what `numpy.cov` does with these `aweights`, by blocks of rows."""
+    share = np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64)
+    mean = _weighted_sum(share, z)
+    total = np.zeros((z.shape[1], z.shape[1]))
+    for start in range(0, len(z), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        block = z[part].astype(np.float64) - mean
+        total += (block * share[part, None]).T @ block
+    return total / (1 - np.sum(share**2))
 
 
 def _weighted_sum(
