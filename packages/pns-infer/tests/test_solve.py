@@ -1,5 +1,9 @@
 """Solves against dense linear algebra."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from bootstrap_examples import (
@@ -69,3 +73,13 @@ def test_a_matrix_that_cannot_be_factored_is_refused(curvature, damping, expecte
     config = anchored_config(curvature=curvature, damping=damping)
     with pytest.raises(ValueError, match=expected):
         _solve.make_solver(result.problem, config, result.params, alike)
+
+
+@pytest.mark.slow
+def test_devices_share_the_draws_of_an_iterative_solve(tmp_path):
+    program = Path(__file__).parent / "solve_on_devices.py"
+    path = tmp_path / "found.npz"
+    subprocess.run([sys.executable, str(program), str(path)], check=True)
+    with np.load(path) as found:
+        assert found["devices"].tolist() == [8, 8]  # two batches
+        np.testing.assert_allclose(found["eight"], found["one"], rtol=1e-3, atol=1e-4)

@@ -152,7 +152,7 @@ class SolveConfig:
       tolerance: relative residual at which they stop; a result with more than that, and
         than 0.001, has not converged.
       rows_per_batch: cells whose activations are held at a time.
-      draws_per_batch: draws whose activations are held at a time.
+      draws_per_batch: draws whose activations a device holds at a time.
     """
 
     curvature: Curvature = "ggn"

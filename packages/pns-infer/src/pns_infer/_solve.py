@@ -132,21 +132,33 @@ def _solve_in_batches(
 ) -> tuple[Vectors, Residuals]:
     """Solves for as many right-hand sides at a time as activations may be held for."""
     solutions, gaps = [], []
-    for start in range(0, len(right), config.draws_per_batch):
-        batch = right[start : start + config.draws_per_batch]
+    size = config.draws_per_batch * jax.local_device_count()
+    for start in range(0, len(right), size):
+        batch = right[start : start + size]
         solution, gap = _solve_iteratively(
             problem,
             method,
             params,
             cells,
             preconditioner,
-            batch,
+            _spread(batch),
             config.damping,
             config.tolerance,
         )
-        solutions.append(solution)
-        gaps.append(gap)
+        solutions.append(np.asarray(solution)[: len(batch)])
+        gaps.append(np.asarray(gap)[: len(batch)])
     return np.concatenate(solutions), _relative(np.concatenate(gaps), right)
+
+
+def _spread(right: Vectors) -> Vectors | Float[Array, "filled num_parameters"]:
+    """Deals right-hand sides to the devices of this process, filled up with zeros."""
+    devices = jax.local_devices()
+    if len(devices) == 1:
+        return right
+    filled = np.pad(right, ((0, -len(right) % len(devices)), (0, 0)))
+    mesh = jax.sharding.Mesh(np.array(devices), ("draw",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("draw"))
+    return jax.device_put(filled, sharding)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
