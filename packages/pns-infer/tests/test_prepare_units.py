@@ -1,7 +1,10 @@
 """From held-out units to averages: reweighted exactly where the laws differ."""
 
+import jax
 import numpy as np
+import pns_bounds as pb
 import pns_infer as pi
+import pytest
 from held_out_examples import NUM_CELLS, make_world, rough_units
 
 
@@ -26,3 +29,60 @@ def test_where_they_differ_the_target_source_keeps_its_rows_as_they_are():
     assert found.laws.p_value < 1e-6 and found.ratio is not None
     np.testing.assert_allclose(found.units.ratio[units.is_experimental], 1)
     assert found.ratio.effective_observational < 3500
+
+
+def merged(units, cell, fold):
+    """Puts rows that agree in everything into one, with their number as its weight."""
+    parts = (cell, fold, units.is_experimental, units.x, units.y)
+    _, first, kind, size = np.unique(
+        np.stack(parts),
+        axis=1,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    small = pi.make_held_out_units(
+        pb.Atoms(*(part[first] for part in units.atoms)),
+        units.is_experimental[first],
+        units.x[first],
+        units.y[first],
+        assignment=units.assignment[first],
+        weights=size,
+        weights_are="frequency",
+    )
+    return small, first, kind.ravel()
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1], ids=["one law", "two laws"])
+def test_rows_that_agree_may_be_one_row_of_some_frequency(shift):
+    law = np.full((2, NUM_CELLS), 0.2)
+    law[0, :2] += shift
+    law[0, 2:] -= 2 * shift / 3
+    rng = np.random.default_rng(3)
+    cell, units = rough_units(rng, make_world(7, law), 4000, 3000)
+    fold, z = np.arange(7000) % 5, cell[:, None] ** 1.5
+    small, first, kind = merged(units, cell, fold)
+    assert len(first) < 500
+    rows = pi.prepare_units(units, z, fold)
+    few = pi.prepare_units(small, z[first], fold[first])
+    np.testing.assert_allclose(few.calibration.shift, rows.calibration.shift)
+    np.testing.assert_allclose(few.laws, rows.laws, rtol=1e-6)
+    assert (few.ratio is None) == (shift == 0)
+    if few.ratio is not None:
+        np.testing.assert_allclose(few.ratio.ratio[kind], rows.ratio.ratio)
+        np.testing.assert_allclose(few.ratio[1:], rows.ratio[1:])
+
+    def answers(units, cell, fold):
+        gain = pi.net_benefit((1, 0, 0, -1), 0.1)
+        return (
+            pi.debiased_average(units),
+            pi.frequency_interval(units),
+            pi.trial_difference(units),
+            pi.group_averages(units, np.stack([cell == 1, cell == 3])),
+            pi.sorted_groups(units, fold)._replace(member=np.zeros(0)),
+            pi.value_curve(units, gain, fold=fold),
+        )
+
+    want = answers(rows.units, cell, fold)
+    found = answers(few.units, cell[first], fold[first])
+    jax.tree.map(np.testing.assert_allclose, found, want)

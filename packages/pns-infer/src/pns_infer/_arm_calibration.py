@@ -69,7 +69,8 @@ def calibrate_arms(
                 )
             weights = (units.weights / chance)[inside]
             logit = _logit(units.atoms.mu[inside, arm])
-            shift[place, arm] = _intercept(logit, units.y[inside], weights)
+            unit = weights.sum() / units.copies[inside].sum()
+            shift[place, arm] = _intercept(logit, units.y[inside], weights, unit)
             logit = _logit(units.atoms.mu[out, arm])
             mu[out, arm] = special.expit(logit + shift[place, arm])
     calibrated = units._replace(atoms=pb.Atoms(units.atoms.joint, mu))
@@ -84,13 +85,14 @@ def _intercept(
     logit: Float[np.ndarray, " n"],
     y: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"],
+    unit: float,
 ) -> float:
     """Finds the shift at which predictions and outcomes have the same sum.
 
-    A further unit whose outcome is the model's own mean keeps the shift finite.
+    A further unit, of the mean weight `unit`, whose outcome is the model's own mean keeps
+    the shift finite.
     """
     low, high = -12.0, 12.0
-    unit = weights.mean()
     extra = np.clip(np.average(special.expit(logit), weights=weights), 1e-9, 1 - 1e-9)
     for _ in range(60):
         middle = (low + high) / 2

@@ -19,6 +19,7 @@ Array = Any  # NumPy or JAX
 
 _DRAW_SCALES = np.geomspace(1 / 8, 8, 25)
 _MAX_GROUPS, _GROUP_SIZE, _MAX_ROWS = 1000, 8, 8000
+_BLOCK = 65_536  # rows whose variances are summed at a time
 _OUTERMOST = float(special.logit(0.999))  # logit of a position between two limits
 
 
@@ -374,7 +375,7 @@ def neighborhoods(
       >>> neighborhoods([[0.0], [9.0], [1.0], [8.0]], size=2).tolist()
       [1, 0, 1, 0]
     """
-    z = np.asarray(z, float)
+    z = np.asarray(z)
     if z.ndim != 2 or size < 1:
         raise ValueError(
             "z must have shape [num_rows, num_covariates] and size be at least 1, got "
@@ -388,7 +389,20 @@ def neighborhoods(
             labels[rows] = number
             number += 1
             continue
-        column = np.argmax(np.var(z[rows], axis=0))
+        column = np.argmax(_variances(z, rows))
         order = rows[np.argsort(z[rows, column], kind="stable")]
         pending += [order[: len(rows) // 2], order[len(rows) // 2 :]]
     return labels
+
+
+def _variances(
+    z: Float[np.ndarray, "n d"], rows: Int[np.ndarray, " some"]
+) -> Float[np.ndarray, " d"]:
+    """Computes the variance of each column over some rows, a block at a time."""
+    blocks = np.array_split(rows, -(-len(rows) // _BLOCK))
+    mean, squares = np.zeros(z.shape[1]), np.zeros(z.shape[1])
+    for block in blocks:
+        mean += np.sum(z[block], axis=0, dtype=float) / len(rows)
+    for block in blocks:
+        squares += np.sum((z[block] - mean) ** 2, axis=0)
+    return squares / len(rows)

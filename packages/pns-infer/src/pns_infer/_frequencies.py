@@ -244,7 +244,8 @@ def normal_tails(
     error = means.standard_error
     scale = np.where(error > 0, 1 / np.where(error > 0, error, 1), 0)
     values, vectors = np.linalg.eigh(means.covariance * np.outer(scale, scale))
-    root = vectors * np.sqrt(np.maximum(values, 0))
+    # The symmetric root, since vectors of the same values may turn by rounding.
+    root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
     return root @ _normals(len(error), num_draws)
 
 

@@ -26,13 +26,16 @@ class LinearMeans(NamedTuple):
 
     Attributes:
       estimate: of each mean.
-      influence: what each cluster adds to the error of each estimate.
+      influence: what each cluster adds to the error of each estimate; where a row stands
+        for w units, the root of w times what each of them adds.
+      copies: units that each row of the influence stands for.
       caution: what two further units would add to it, by entry of eta; see `covariance`.
       sample_size: effective number of units behind the estimates.
     """
 
     estimate: Float[np.ndarray, " k"]
     influence: Float[np.ndarray, "num_clusters k"]
+    copies: Float[np.ndarray, " num_clusters"]
     caution: Float[np.ndarray, "k 6"]
     sample_size: float
 
@@ -43,7 +46,7 @@ class LinearMeans(NamedTuple):
         A frequency of 0 among n units has no empirical variance; each entry of eta gets
         2 / n^2 more, as in Agresti and Coull's interval.
         """
-        count = len(self.influence)
+        count = self.copies.sum()
         robust = self.influence.T @ self.influence * (count / max(count - 1, 1))
         return robust + self.caution @ self.caution.T
 
@@ -68,7 +71,9 @@ class LinearMeans(NamedTuple):
         """
         power = np.sum(self.influence**2, axis=0)
         safe = np.where(power > 0, power, 1)
-        skewness = np.sum(self.influence**3, axis=0) / safe**1.5
+        # w units of influence d each: d = influence / sqrt(w), and w d^3 is wanted.
+        cubes = np.einsum("nk,n->k", self.influence**3, 1 / np.sqrt(self.copies))
+        skewness = cubes / safe**1.5
         factor = np.maximum(sign * skewness, 0) * (2 * z**2 + 1) / 6
         return factor * self.standard_error
 
@@ -78,6 +83,7 @@ class LinearMeans(NamedTuple):
         return LinearMeans(
             matrix @ self.estimate,
             self.influence @ matrix.T,
+            self.copies,
             matrix @ self.caution,
             self.sample_size,
         )
@@ -96,6 +102,7 @@ def stack_means(parts: list[LinearMeans]) -> LinearMeans:
     return LinearMeans(
         np.concatenate([part.estimate for part in parts]),
         np.concatenate([part.influence for part in parts], axis=1),
+        parts[0].copies,
         np.concatenate([part.caution for part in parts]),
         max(part.sample_size for part in parts),
     )
@@ -147,7 +154,8 @@ def linear_means(
         rows += share[:, None] * (value - mean)
     caution = np.sqrt(_PSEUDO) * np.einsum("n,nkc->kc", parts[0], matrix) / sizes
     size = sum(_effective(units, share) for share in parts[1:] or parts)
-    return LinearMeans(np.sum(means, axis=0), _by_cluster(units, rows), caution, size)
+    influence, copies = _by_cluster(units, rows)
+    return LinearMeans(np.sum(means, axis=0), influence, copies, caution, size)
 
 
 def checked_member(
@@ -196,12 +204,12 @@ def _effective(units: HeldOutUnits, share: Float[np.ndarray, " n"]) -> float:
 
 def _by_cluster(
     units: HeldOutUnits, rows: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "num_clusters k"]:
+) -> tuple[Float[np.ndarray, "num_clusters k"], Float[np.ndarray, " num_clusters"]]:
+    """Sums rows within clusters; returns the units of each row, too."""
     count = int(units.cluster.max()) + 1
     # The variance of w independent units of influence d / w is d^2 / w.
     rows = rows / np.sqrt(units.copies)[:, None]
     if count == len(rows):
-        return rows
-    return np.stack(
-        [np.bincount(units.cluster, column, count) for column in rows.T], axis=1
-    )
+        return rows, units.copies
+    columns = [np.bincount(units.cluster, column, count) for column in rows.T]
+    return np.stack(columns, axis=1), np.ones(count)

@@ -73,7 +73,8 @@ def prepare_units(
         return PreparedUnits(
             calibrated._replace(ratio=None), calibration, laws, ratio=None
         )
-    chance = source_probability(z, is_experimental, fold, units.weights)
-    ratio = target_ratio(chance, is_experimental, source)
+    copies = units.copies
+    chance = source_probability(z, is_experimental, fold, units.weights, copies=copies)
+    ratio = target_ratio(chance, is_experimental, source, copies)
     calibrated = calibrated._replace(ratio=ratio.ratio)
     return PreparedUnits(calibrated, calibration, laws, ratio)

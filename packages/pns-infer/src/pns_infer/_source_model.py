@@ -54,7 +54,7 @@ def compare_sources(
       0.0047
     """
     residual = is_experimental - np.average(is_experimental, weights=weights)
-    return score_test(residual, _features(z), weights, cluster, copies)
+    return score_test(residual, _features(z, copies), weights, cluster, copies)
 
 
 def source_probability(
@@ -63,6 +63,7 @@ def source_probability(
     fold: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
     ridge: float = 1.0,
+    copies: Float[np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, " n"]:
     """Predicts each row's chance to be experimental by a model that did not see it.
 
@@ -75,6 +76,7 @@ def source_probability(
       fold: rows of a fold are predicted from the others.
       weights: of the rows; 1 if None.
       ridge: penalty on squared coefficients; the intercept has none.
+      copies: units that a row stands for; 1 if None.
 
     Example:
       >>> import numpy as np
@@ -84,7 +86,7 @@ def source_probability(
       >>> found[[0, 1200]].round(2).tolist()
       [0.25, 0.75]
     """
-    features = _features(z)
+    features = _features(z, copies)
     weights = np.ones(len(z)) if weights is None else np.asarray(weights, float)
     probability = np.empty(len(z))
     for each in np.unique(fold):
@@ -101,6 +103,7 @@ def target_ratio(
     probability: Float[np.ndarray, " n"],
     is_experimental: Bool[np.ndarray, " n"],
     source: Source,
+    copies: Float[np.ndarray, " n"] | None = None,
 ) -> RatioSummary:
     """Turns the chance to be experimental into ratios of target over own density.
 
@@ -108,6 +111,7 @@ def target_ratio(
       probability: of being experimental given covariates, as in the two tables together.
       is_experimental: which source.
       source: whose covariates the target has.
+      copies: units that a row stands for; 1 if None.
 
     Example:
       >>> import numpy as np
@@ -128,9 +132,12 @@ def target_ratio(
         "experimental": probability,
     }[source]
     ratio = target / own
+    copies = np.ones(len(ratio)) if copies is None else copies
     sizes = [
-        float(part.sum() ** 2 / np.sum(part**2)) if len(part) else 0.0
-        for part in (ratio[~is_experimental], ratio[is_experimental])
+        float(copies[part] @ ratio[part]) ** 2 / float(copies[part] @ ratio[part] ** 2)
+        if part.any()
+        else 0.0
+        for part in (~is_experimental, is_experimental)
     ]
     return RatioSummary(ratio, *sizes)
 
@@ -198,7 +205,9 @@ def _sigmoid(logit: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return 0.5 * (1 + np.tanh(logit / 2))
 
 
-def _features(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
+def _features(
+    z: Float[np.ndarray, "n d"], copies: Float[np.ndarray, " n"] | None
+) -> Float[np.ndarray, "n k"]:
     """Standardizes columns, and adds squares of those with more than two values.
 
     Of the latter the least and the greatest half percent count as the quantile there: the
@@ -206,10 +215,17 @@ def _features(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
     """
     z = np.asarray(z, float)
     many = ~np.all((z == z.min(axis=0)) | (z == z.max(axis=0)), axis=0)
-    low, high = np.quantile(z, [0.005, 0.995], axis=0)
-    z = np.where(many, np.minimum(np.maximum(z, low), high), z)
-    scale = z.std(axis=0)
-    varies = scale > 0
-    standard = (z - z.mean(axis=0))[:, varies] / scale[varies]
+    if many.any():
+        low, high = np.quantile(
+            z[:, many], [0.005, 0.995], axis=0, weights=copies, method="inverted_cdf"
+        )
+        z = z.copy()
+        z[:, many] = np.clip(z[:, many], low, high)
+    share = np.full(len(z), 1 / len(z)) if copies is None else copies / copies.sum()
+    centered = z - share @ z
+    scale = np.sqrt(share @ centered**2)
+    varies = z.max(axis=0) > z.min(axis=0)
+    standard = centered[:, varies] / scale[varies]
     squares = standard[:, many[varies]] ** 2
-    return np.concatenate([standard, squares - squares.mean(axis=0)], axis=1)
+    squares -= share @ squares
+    return np.concatenate([standard, squares], axis=1)
