@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,9 +39,7 @@ class Stream:
     @property
     def columns(self) -> list[str]:
         """Names of the columns, without those of a pandas index."""
-        index = (self.dataset.schema.pandas_metadata or {}).get("index_columns", [])
-        named = {column for column in index if isinstance(column, str)}
-        return [column for column in self.dataset.schema.names if column not in named]
+        return _own_columns(self.dataset.schema)
 
     def num_rows(self) -> int:
         """Counts the rows; of files, by what they say of themselves."""
@@ -85,6 +84,17 @@ class Stream:
             frame.index = pd.RangeIndex(start, start + len(frame))
             start += len(frame)
             yield frame
+
+
+def _own_columns(schema: pa.Schema) -> list[str]:
+    """Lists columns without those of a pandas index, which some of several files may have."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    named = {column for column in index if isinstance(column, str)}
+    return [
+        column
+        for column in schema.names
+        if column not in named and not re.fullmatch(r"__index_level_\d+__", column)
+    ]
 
 
 @contextmanager
@@ -171,11 +181,10 @@ def _open_folder(folder: Path, name: str) -> ds.Dataset:
     for path in files:
         with _readable(name):
             schemas.append(pq.read_schema(path))
-        differ = set(schemas[0].names) ^ set(schemas[-1].names)
-        if differ:
-            absent = schemas[-1] if differ & set(schemas[0].names) else schemas[0]
-            lacking = path if absent is schemas[-1] else files[0]
-            columns = sorted(differ - set(absent.names))
+        first, last = set(_own_columns(schemas[0])), set(_own_columns(schemas[-1]))
+        if first != last:
+            lacking = path if first - last else files[0]
+            columns = sorted(first - last or last - first)
             raise UserError(
                 f"the file {lacking} of the {name} table has no column {columns[0]!r}, "
                 "which other files have; all files need the same columns."
