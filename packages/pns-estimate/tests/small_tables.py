@@ -110,9 +110,11 @@ class FoldedMethod(LinearMethod):
     ):
         fit = super().fit(key, counts, recipe)
         labels = np.arange(len(counts.z)) if groups is None else groups
+        folded, row = pm.fold_counts(counts, labels % 3)
         return fit._replace(
-            held_out_atoms=fit.sampler.atoms(np.asarray(counts.z)),
-            held_out_row=np.arange(len(counts.z)),
+            held_out=folded.counts,
+            held_out_atoms=fit.sampler.atoms(np.asarray(folded.counts.z)),
+            held_out_row=row,
             fold=labels % 3,
             is_calibrated=True,
         )

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 COMPILE = "import jax\nprint(jax.jit(lambda x: 2 * x + 1)(3.0))"
+# All warnings are errors, but for those of others about each other.
+WARNINGS = ("-W", "error", "-W", "ignore::DeprecationWarning")
 USE = "import pns_estimate as pe\nprint(pe.use_compilation_cache())\n"
 
 
@@ -14,7 +16,7 @@ def run(code, **environment):
     """Runs code in a new process; returns the lines it printed."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, *WARNINGS, "-c", code],
         env={**kept, **{k: str(v) for k, v in environment.items()}},
         capture_output=True,
         text=True,

@@ -1,5 +1,7 @@
 """Averages, subgroups and values of the tables' people, through the front door."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pns_bounds as pb
@@ -157,6 +159,31 @@ def test_a_table_of_counts_is_the_table_of_its_people(tables):
     )
 
 
+def test_rows_of_one_kind_are_averaged_as_one(tables):
+    """Whatever is asked, the answer is that of the rows."""
+    few = fit(*(t.drop(columns="age") for t in tables), method="folded")
+    people = few.population_
+    assert people.prepared().units.sample_size < 200
+    by_row = dataclasses.replace(people)
+    by_row.__dict__["_kinds"] = None
+    assert by_row.prepared().units.sample_size == 5000
+    some = np.arange(5000) % 7 == 0  # of a kind some rows, but not all
+    for ask in (
+        lambda p: p.average(),
+        lambda p: p.average(mask=lambda z: z["member"].to_numpy()),
+        lambda p: p.average(mask=some, estimand="harm"),
+        lambda p: p.average(weights=1.0 + some, source="observational"),
+        lambda p: p.comparison(),
+        lambda p: p.difference(),
+        lambda p: p.subgroups(),
+        lambda p: p.sorted_groups(3).table,
+        lambda p: p.value(pe.Decision(cost=0.1, budget=0.4)),
+        lambda p: p.value_curve(),
+    ):
+        found, want = ask(people), ask(by_row)
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-9)
+
+
 def test_a_stratified_assignment_is_a_column(tables):
     rng = np.random.default_rng(0)
     log, trial = draw_table(3000, False, 0), draw_table(2000, True, 1)
@@ -221,3 +248,37 @@ def test_bad_questions_end_in_one_sentence(folded, people):
     ):
         with pytest.raises(pe.UserError, match=message):
             call()
+
+
+def test_a_covariate_that_is_whole_in_one_table_and_not_in_the_other_is_one(tables):
+    log, trial = (t.assign(child=t["age"] % 2) for t in tables)
+    one = fit(log, trial.assign(child=trial["child"].astype(float)), method="folded")
+    table = one.subgroups(["child"])
+    assert table.index.tolist() == ["child = 0", "child = 1"]
+    assert table["people"].sum() == 5000
+
+
+def test_no_usable_subgroup_is_one_sentence(tables):
+    log, trial = tables
+    log, trial = log.assign(site="log"), trial.assign(site="trial")
+    with pytest.warns(pe.TableWarning):
+        estimator = fit(log, trial, method="folded")
+    with pytest.raises(pe.UserError, match="no subgroup has people of the log"):
+        estimator.subgroups(["site"])
+
+
+@pytest.mark.parametrize("column", ["weights", "groups", "assignment"])
+def test_rows_that_differ_beside_their_kind_are_not_merged(tables, column):
+    """By a column that is no covariate: merged rows would lose it."""
+    rng = np.random.default_rng(0)
+    values = {
+        "weights": lambda n: rng.uniform(1, 2, n),
+        "groups": lambda n: rng.integers(0, n // 4, n),
+        "assignment": lambda n: rng.choice([0.45, 0.55], n),
+    }[column]
+    given = [t.drop(columns="age").assign(odd=values(len(t))) for t in tables]
+    options = {column: "odd"}
+    if column == "weights":
+        options["weights_are"] = "sampling"
+    estimator = fit(*given, method="folded", covariates=["region", "member"], **options)
+    assert estimator.population_.prepared().units.sample_size == 5000

@@ -86,27 +86,15 @@ def _join_processes() -> None:
         "num_processes": _flags.NUM_PROCESSES.value,
         "process_id": _flags.PROCESS_ID.value,
     }
-    are_named = [value is not None for value in given.values()]
-    if any(are_named) and not all(are_named):
-        raise UserError(
-            "--coordinator_address, --num_processes and --process_id belong together; "
-            "--distributed alone lets JAX find them."
-        )
-    address, size, number = given.values()
-    if any(are_named) and not re.fullmatch(r".+:\d+", address):
-        raise UserError(
-            "--coordinator_address must be host and port, 10.0.0.1:8476 for example, got "
-            f"{address!r}."
-        )
-    if any(are_named) and number >= size:
-        raise UserError(
-            f"--process_id counts from 0 and must be below --num_processes={size}, got "
-            f"{number}."
-        )
-    if any(are_named) or _flags.DISTRIBUTED.value:
-        if _flags.LOAD.value is not None:
-            raise UserError("--load fits nothing, so one process is enough.")
+    if not _flags.DISTRIBUTED.value and all(v is None for v in given.values()):
+        return
+    if _flags.LOAD.value is not None:
+        raise UserError("--load fits nothing, so one process is enough.")
+    try:
         pm.join_processes(**given)
+    except ValueError as error:
+        names = "|".join(given)
+        raise UserError(re.sub(rf"\b({names})\b", r"--\1", str(error))) from error
 
 
 def _check_question() -> None:

@@ -33,6 +33,9 @@ def use_compilation_cache() -> Path | None:
     settings: Any = jax.config  # its attributes are made when JAX is imported
     if not settings.jax_enable_compilation_cache:
         return None
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        # A fit compiles hundreds of small programs, which take most of the time.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if settings.jax_compilation_cache_dir is not None:
         return Path(settings.jax_compilation_cache_dir)
     try:
@@ -43,9 +46,6 @@ def use_compilation_cache() -> Path | None:
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        # A fit compiles hundreds of small programs, which take most of the time.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return folder
 
 

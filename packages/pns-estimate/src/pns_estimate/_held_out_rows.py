@@ -22,6 +22,7 @@ class HeldOutRows(NamedTuple):
       weights: as the fit counted them.
       group: number of each row's group; None if there are no groups.
       fold: in which the row was held out.
+      cell: a number that rows of one fold with the same encoded covariates share.
       atoms: of each row, by networks that did not see its fold.
     """
 
@@ -31,6 +32,7 @@ class HeldOutRows(NamedTuple):
     weights: Float[np.ndarray, " n"]
     group: Int[np.ndarray, " n"] | None
     fold: Int[np.ndarray, " n"]
+    cell: Int[np.ndarray, " n"]
     atoms: pb.Atoms
 
 
@@ -47,5 +49,6 @@ def collect_held_out_rows(data: TrainingData, learned: MethodFit) -> HeldOutRows
         weights=np.concatenate([table.weights for table in tables]),
         group=data.groups,
         fold=fold,
+        cell=row,
         atoms=pb.Atoms(*(np.asarray(part)[row] for part in atoms)),
     )

@@ -5,8 +5,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 import pandas as pd
+import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Int
 
@@ -20,6 +22,25 @@ from pns_estimate._training_data import TrainingData, WeightsAre
 
 Source = Literal["both", "observational", "experimental"]
 _Result = TypeVar("_Result")
+
+
+class _Kinds(NamedTuple):
+    """Rows that no average tells apart, as one.
+
+    Attributes:
+      first: a row of each kind.
+      kind: of each row.
+      size: rows of each kind.
+    """
+
+    first: Int[np.ndarray, " k"]
+    kind: Int[np.ndarray, " n"]
+    size: Int[np.ndarray, " k"]
+
+    def shrink(self, values: np.ndarray) -> np.ndarray | None:
+        """Returns what each kind has of row by row values; None if its rows differ."""
+        found = values[self.first]
+        return found if np.array_equal(found[self.kind], values) else None
 
 
 class SortedPeople(NamedTuple):
@@ -69,32 +90,86 @@ class Population:
     def _prepared(self) -> dict[str, pi.PreparedUnits]:
         return {}
 
+    @functools.cached_property
+    def _kinds(self) -> _Kinds | None:
+        """Finds rows of the same kind; None if it would not halve their number.
+
+        They share source, encoded covariates, fold, treatment and outcome. Weighted or
+        grouped rows, and those of strata with their own probabilities, are left alone.
+        """
+        rows, chance = self.rows, self.assignment.probability
+        is_plain = self.weights_are is None and rows.group is None
+        if not is_plain or self.copies is not None or np.ptp(chance) > 0:
+            return None
+        key = 8 * rows.cell + 4 * rows.source + 2 * rows.x + rows.y
+        first, kind, size = np.unique(
+            key, return_index=True, return_inverse=True, return_counts=True
+        )[1:]
+        return _Kinds(first, kind, size) if 2 * len(first) <= len(key) else None
+
+    @functools.cached_property
+    def _fold(self) -> Int[np.ndarray, " units"]:
+        """Returns the fold of each unit of `prepared`."""
+        return (
+            self.rows.fold if self._kinds is None else self.rows.fold[self._kinds.first]
+        )
+
     def prepared(self, source: Source = "both") -> pi.PreparedUnits:
-        """Returns units with calibrated arms and one target, and what was found."""
+        """Returns units with calibrated arms and one target, and what was found.
+
+        A unit is a row, or a kind of rows if that halves their number.
+        """
         if source not in ("both", "observational", "experimental"):
             raise UserError(
                 "source must be 'both', 'observational' or 'experimental', got "
                 f"{source!r}."
             )
         if source not in self._prepared:
-            is_experimental = self.rows.source == 1
-            chance = np.full(len(is_experimental), 0.5)
-            chance[is_experimental] = self.assignment.probability
-            units = pi.make_held_out_units(
-                self.rows.atoms,
-                is_experimental,
-                self.rows.x,
-                self.rows.y,
-                assignment=chance,
-                weights=self.rows.weights,
-                groups=self.rows.group,
-                weights_are=self.weights_are or "sampling",
-            )
-            found = _told(
-                lambda: pi.prepare_units(units, self.z, self.rows.fold, source)
-            )
+            units, z = self._make_units(), self.z
+            if self._kinds is not None:
+                z = z[self._kinds.first]
+            found = _told(lambda: pi.prepare_units(units, z, self._fold, source))
             self._prepared[source] = found
         return self._prepared[source]
+
+    def _make_units(self) -> pi.HeldOutUnits:
+        is_experimental = self.rows.source == 1
+        chance = np.full(len(is_experimental), 0.5)
+        chance[is_experimental] = self.assignment.probability
+        weights, weights_are = self.rows.weights, self.weights_are or "sampling"
+        some = slice(None)
+        if self._kinds is not None:
+            some, weights, weights_are = (
+                self._kinds.first,
+                self._kinds.size,
+                "frequency",
+            )
+        return pi.make_held_out_units(
+            pb.Atoms(*(part[some] for part in self.rows.atoms)),
+            is_experimental[some],
+            self.rows.x[some],
+            self.rows.y[some],
+            assignment=chance[some],
+            weights=weights,
+            groups=self.rows.group,
+            weights_are=weights_are,
+        )
+
+    def _units_and_members(
+        self, source: Source, members: Sequence[np.ndarray]
+    ) -> tuple[pi.HeldOutUnits, list[np.ndarray]]:
+        """Returns units, and weights by row as weights of the units."""
+        units, kinds = self.prepared(source).units, self._kinds
+        if kinds is None:
+            return units, list(members)
+        small = [m for m in map(kinds.shrink, members) if m is not None]
+        if len(small) == len(members):
+            return units, small
+        # Rows of a kind differ in what was asked for: each becomes a unit of its own.
+        of_rows = jax.tree.map(lambda part: part[kinds.kind], units)
+        ones = np.ones(of_rows.sample_size)
+        each = np.arange(of_rows.sample_size)
+        return of_rows._replace(weights=ones, copies=ones, cluster=each), list(members)
 
     def average(
         self,
@@ -106,8 +181,10 @@ class Population:
     ) -> pi.DebiasedAverage:
         """Computes an interval for the average; see `PnsEstimator.average`."""
         bounded = find_estimand(estimand)
-        units = self.prepared(source).units
         member = self._member(mask, weights)
+        chosen = [] if member is None else [member]
+        units, chosen = self._units_and_members(source, chosen)
+        member = chosen[0] if chosen else None
         return _told(
             lambda: pi.debiased_average(
                 units, alpha, estimand=bounded, member=member, source=source
@@ -150,9 +227,10 @@ class Population:
     ) -> pd.DataFrame:
         """Averages subgroups at once; see `PnsEstimator.subgroups`."""
         bounded = find_estimand(estimand)
-        units = self.prepared(source).units
         groups = find_subgroups(self.people, columns, self.copies)
-        usable = [group for group in groups if _is_usable(units, group.member)]
+        units, members = self._units_and_members(source, [g.member for g in groups])
+        is_usable = [_is_usable(units, member) for member in members]
+        usable = [group for group, good in zip(groups, is_usable, strict=True) if good]
         if not usable:
             raise UserError(
                 "no subgroup has people of the log and of both arms of the trial; name "
@@ -161,14 +239,14 @@ class Population:
         found = _told(
             lambda: pi.group_averages(
                 units,
-                np.array([group.member for group in usable]),
+                np.array(members)[is_usable],
                 alpha,
                 estimand=bounded,
                 source=source,
             )
         )
         table = _group_table(usable, self.copies, found)
-        absent = [group for group in groups if group not in usable]
+        absent = [group for group, g in zip(groups, is_usable, strict=True) if not g]
         if absent:
             table = pd.concat([table, _group_table(absent, self.copies, None)])
         return table
@@ -180,7 +258,7 @@ class Population:
         units = self.prepared(source).units
         found = _told(
             lambda: pi.sorted_groups(
-                units, self.rows.fold, alpha, num_groups=num_groups, source=source
+                units, self._fold, alpha, num_groups=num_groups, source=source
             )
         )
         table = pd.DataFrame(
@@ -208,9 +286,7 @@ class Population:
 
         def compute() -> dict[str, pi.PolicyValue]:
             gain = pi.net_benefit(gains, cost)
-            rule = pi.held_out_rule(
-                units, gain, criterion, budget, self.rows.fold, source
-            )
+            rule = pi.held_out_rule(units, gain, criterion, budget, self._fold, source)
             rules = {
                 "rule": rule,
                 "treat all": np.ones_like(rule),
@@ -241,7 +317,7 @@ class Population:
                 units,
                 pi.net_benefit(gains, cost),
                 criterion=criterion,
-                fold=self.rows.fold,
+                fold=self._fold,
                 alpha=alpha,
                 source=source,
             )
@@ -301,9 +377,7 @@ def make_population(
     copies = None
     if COPIES in tables[0].columns:
         copies = np.concatenate([copies_of(table) for table in tables])
-    return Population(
-        people, np.asarray(z, float), rows, assignment, data.weights_are, copies
-    )
+    return Population(people, z, rows, assignment, data.weights_are, copies)
 
 
 def _as_numbers(values: pd.Series) -> pd.Series:

@@ -44,7 +44,7 @@ def notes(population: Population) -> dict[str, Any]:
 
 def _is_thin(population: Population, ratio: pi.RatioSummary) -> bool:
     """Whether reweighting leaves a table less than a tenth of its rows."""
-    sizes = np.bincount(population.rows.source, minlength=2)
+    sizes = np.bincount(population.rows.source, population.copies, minlength=2)
     return bool(np.any(np.array(ratio[1:]) < 0.1 * sizes))
 
 

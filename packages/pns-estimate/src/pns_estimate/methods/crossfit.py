@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
@@ -33,6 +32,7 @@ from pns_estimate.methods.ridge import RidgeSampler
 from pns_estimate.methods.scaled import ScaledSampler
 
 _JACKKNIFE_ROWS = 2000
+_atoms_from_raw = jax.jit(pm.atoms_from_raw, static_argnums=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _correct(
 
 
 def _atoms(raw: Float[np.ndarray, "... 6"]) -> pb.Atoms:
-    return jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw), "anchored"))
+    return jax.tree.map(np.asarray, _atoms_from_raw(raw, "anchored"))
 
 
 def _make_sampler(
