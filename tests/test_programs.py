@@ -105,7 +105,9 @@ def test_compute_measures_in_a_process_of_its_own(run_program, tmp_path):
     run_program("compute", "--preset=smoke", f"--out={tmp_path}")
     (row,) = read_rows(tmp_path)
     assert row["points_2_s"] > 0 and row["solves_s"] > 0
-    assert row["reference_s_per_point"] > 0 and 0.1 < row["peak_memory_gb"] < 8
+    # A difference of two times, which may be of either sign for tables this small.
+    assert np.isfinite(row["reference_s_per_point"])
+    assert 0.1 < row["peak_memory_gb"] < 8
     assert "| reference s per point |" in (tmp_path / "table.md").read_text()
 
 
