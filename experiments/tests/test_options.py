@@ -29,7 +29,7 @@ def test_replicates_are_those_of_the_preset_unless_given():
 def test_flags_are_read_into_options_and_anything_else_is_refused(monkeypatch):
     values = flags.FlagValues()
     monkeypatch.setattr(options.flags, "FLAGS", values)
-    for define in ("DEFINE_string", "DEFINE_integer"):
+    for define in ("DEFINE_string", "DEFINE_integer", "DEFINE_bool"):
         original = getattr(flags, define)
         monkeypatch.setattr(
             options.flags,

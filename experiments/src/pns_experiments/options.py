@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import pns_models as pm
 from absl import app, flags
 
 Study = TypeVar("Study")
@@ -68,13 +69,42 @@ def define_flags() -> None:
         "Processes that do the tasks, each with its share of the cores.",
         lower_bound=1,
     )
+    flags.DEFINE_bool(
+        "distributed",
+        False,
+        "Share every fit with the other processes of this job, which JAX finds by itself "
+        "under SLURM, Open MPI and Kubernetes and on TPU slices; elsewhere give the "
+        "three below. All run the same command; process 0 writes.",
+    )
+    flags.DEFINE_string("coordinator_address", None, "Host and port of process 0.")
+    flags.DEFINE_integer("num_processes", None, "How many processes share fits.")
+    flags.DEFINE_integer("process_id", None, "The number of this process, from 0.")
 
 
 def read_flags(argv: Sequence[str]) -> Options:
-    """Reads the flags; raises if the command line has anything else."""
+    """Reads the flags, and joins other processes; raises if there is anything else."""
     refuse_arguments(argv)
+    _join_processes()
     values: dict[str, Any] = {n: flags.FLAGS[n].value for n in Options._fields}
     return Options(**{**values, "out": Path(values["out"])})
+
+
+def _join_processes() -> None:
+    """Joins the other processes of the run, if there are any."""
+    names = ("coordinator_address", "num_processes", "process_id")
+    given = {name: flags.FLAGS[name].value for name in names}
+    is_named = any(value is not None for value in given.values())
+    if not is_named and not flags.FLAGS["distributed"].value:
+        return
+    if flags.FLAGS["workers"].value != 1:
+        raise app.UsageError(
+            "--workers gives each task to one process, and --distributed each fit to "
+            "all of them: choose one."
+        )
+    try:
+        pm.join_processes(**given)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
 
 
 def refuse_arguments(argv: Sequence[str]) -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+import pns_models as pm
 from absl import app
 
 from pns_experiments.processes import ask_workers, is_worker, serve
@@ -38,7 +40,10 @@ def run_tasks(
     shard: str = "results",
     workers: int = 1,
 ) -> None:
-    """Does the tasks that are not done yet; does not return in a worker.
+    """Does the tasks that are not done yet; returns only in a process that writes.
+
+    Where several processes share fits (`pns_models.join_processes`) all of them do the
+    same tasks, and process 0 writes.
 
     Args:
       folder: where results and config are.
@@ -53,22 +58,37 @@ def run_tasks(
     """
     if is_worker():
         serve(lambda line: json.dumps(_attempt(json.loads(line), work)))
-    folder = Path(folder)
+    folder, path = Path(folder), Path(folder) / f"{shard}.jsonl"
+    is_left, done_before = np.zeros(len(tasks), bool), 0
+    if pm.is_writer():
+        rows, done = _open_folder(folder, config, path)
+        is_left = np.array([_name(task) not in done for task in tasks], bool)
+        done_before = len(rows)
+    is_left = pm.from_writer(is_left)  # others may not see its disk, or see it too late
+    left = {_name(t): t for t, is_open in zip(tasks, is_left, strict=True) if is_open}
+    if not pm.is_writer():
+        for task in left.values():
+            _attempt(task, work)
+        sys.exit()
+    if left:
+        note_start(folder / f"{shard}.runs.json", done_before)
+        _do_tasks(path, left, work, workers)
+        if workers > 1:
+            _sort_rows(path, tasks)
+
+
+def _open_folder(
+    folder: Path, config: Config, path: Path
+) -> tuple[list[dict[str, Any]], set[str]]:
+    """Makes a folder ready; returns the shard's rows, and the names of all tasks done."""
     if folder.exists() and not folder.is_dir():
         raise app.UsageError(f"{folder} is a file; name a folder for the results.")
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(folder, config)
-    path = folder / f"{shard}.jsonl"
     rows = read_results(path)
     _drop_cut_line(path, rows)
     others = (read_results(other) for other in folder.glob("*.jsonl") if other != path)
-    done = {_name(row["task"]) for row in itertools.chain(rows, *others)}
-    left = {_name(task): task for task in tasks if _name(task) not in done}
-    if left:
-        note_start(folder / f"{shard}.runs.json", len(rows))
-        _do_tasks(path, left, work, workers)
-        if workers > 1:
-            _sort_rows(path, tasks)
+    return rows, {_name(row["task"]) for row in itertools.chain(rows, *others)}
 
 
 def _do_tasks(
@@ -109,6 +129,8 @@ def _attempt(task: Task, work: Callable[[Task], dict[str, Any]]) -> dict[str, An
     begun = time.monotonic()
     try:
         row = {"task": task, **work(task)}
+    except pm.LostProcessError:
+        raise  # no other task can be done, either
     except Exception:  # noqa: BLE001, its traceback is printed
         return {"error": traceback.format_exc()}
     return {"row": {**row, "seconds": round(time.monotonic() - begun, 2)}}

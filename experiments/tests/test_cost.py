@@ -1,0 +1,28 @@
+"""The model of cost: what grows with what."""
+
+import dataclasses
+
+import pns_models as pm
+from pns_experiments.cost import Problem, predict_seconds
+
+LI = Problem(150_000, 15, people=3000, distinct=6000, kinds=50_000)
+
+
+def test_training_depends_on_networks_and_columns_not_on_rows():
+    parts = predict_seconds(LI)
+    many = predict_seconds(dataclasses.replace(LI, rows=10**9))
+    assert many["training"] == parts["training"]
+    assert many["tables"] > 1000 * parts["tables"]
+    wide = predict_seconds(dataclasses.replace(LI, covariates=200))
+    assert 2 < wide["training"] / parts["training"] < 4  # measured: 2.3
+    twice = predict_seconds(dataclasses.replace(LI, cores=4))
+    assert twice["training"] == parts["training"] / 2
+
+
+def test_more_members_train_longer_by_the_mean_of_the_recipes():
+    one = pm.PORTFOLIO[:1]
+    few = predict_seconds(dataclasses.replace(LI, members_per_fold=2), one)
+    more = predict_seconds(dataclasses.replace(LI, members_per_fold=6), one)
+    assert more["training"] == 3 * few["training"]
+    tried = predict_seconds(LI)["training"] / more["training"]
+    assert 1 < tried < 3  # four recipes, of which three are dropped
