@@ -6,7 +6,10 @@ import pns_dgp
 import pytest
 
 
-@pytest.mark.parametrize("model", [pns_dgp.li_model_1(), pns_dgp.acic_model()])
+@pytest.mark.parametrize(
+    "model",
+    [pns_dgp.li_model_1(), pns_dgp.acic_model(), pns_dgp.random_curved_model(0)],
+)
 def test_every_model_satisfies_the_protocol(model):
     assert isinstance(model, pns_dgp.StructuralModel)
 

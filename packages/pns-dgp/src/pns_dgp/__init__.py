@@ -9,6 +9,7 @@ from pns_dgp._covariates import (
     Scaling,
     load_acic_csv,
 )
+from pns_dgp._curved import CurvedModel, random_curved_model
 from pns_dgp._li import (
     LI_PANEL_SEEDS,
     LiModel,
@@ -36,6 +37,7 @@ __all__ = [
     "Benchmark",
     "ConfoundedSplit",
     "Covariates",
+    "CurvedModel",
     "LiModel",
     "Population",
     "RowCovariates",
@@ -51,6 +53,7 @@ __all__ = [
     "li_model_1",
     "load_acic_csv",
     "load_model",
+    "random_curved_model",
     "random_li_model",
     "read_benchmark",
     "save_model",

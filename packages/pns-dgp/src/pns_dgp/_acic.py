@@ -27,13 +27,16 @@ from pns_dgp._model import (
     Sample,
     Source,
     Truth,
-    check_count,
     checked_rows,
-    enumerate_binary,
     source_key,
     truth_by_chunks,
 )
-from pns_dgp._rng import map_blocks
+from pns_dgp._thresholds import (
+    draw_units,
+    plain_values,
+    response_cells,
+    set_arrays,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,18 +87,7 @@ class AcicModel:
             "modulation": (2, k),
             "modulator": (2, k, d),
         }
-        for name, shape in shapes.items():
-            # A model without hidden variables has empty arrays, in JSON mere [].
-            value = np.asarray(getattr(self, name), np.float64)
-            value = value.reshape(shape) if value.size == 0 else value
-            if value.shape != shape or not np.all(np.isfinite(value)):
-                raise ValueError(
-                    f"{name} must be finite numbers of shape {list(shape)}, got shape "
-                    f"{list(value.shape)}."
-                )
-            object.__setattr__(self, name, value)
-        if not np.all((self.hidden_probs > 0) & (self.hidden_probs < 1)):
-            raise ValueError("hidden_probs must lie inside (0, 1).")
+        set_arrays(self, shapes)
         if np.abs(self.alpha).sum() > 1 + 1e-12:
             raise ValueError("the absolute values of alpha must sum to at most 1.")
         if not (self.gamma >= 0 and self.epsilon > 0):  # false for NaN, too
@@ -134,26 +126,11 @@ class AcicModel:
         return truth_by_chunks(self._cells, z, len(self.hidden_probs))
 
     def _cells(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 2 2"]:
-        """Sums P(hidden) by response type: [n, x, y0, y1]."""
-        hidden, weights = enumerate_binary(self.hidden_probs)
-        p_x, p_y = self._probabilities(z[:, None, :], hidden)  # [n, 2^k], [2, n, 2^k]
-        p_x = np.stack([1 - p_x, p_x])
-        # One threshold for both arms: a unit that responds in the weaker arm does in both.
-        both = np.minimum(p_y[0], p_y[1])
-        types = np.stack([1 - np.maximum(*p_y), p_y[1] - both, p_y[0] - both, both])
-        cells = np.einsum("xnh,tnh,h->nxt", p_x, types, weights)
-        return cells.reshape(-1, 2, 2, 2)  # t = (y0, y1) in order
+        return response_cells(z, self.hidden_probs, self._probabilities)
 
     def parameters(self) -> dict[str, Any]:
         """Returns every coefficient, ready for JSON."""
-        values = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            values[field.name] = (
-                value.tolist() if isinstance(value, np.ndarray) else value
-            )
-        values["covariates"] = self.covariates.describe()
-        return values
+        return {**plain_values(self), "covariates": self.covariates.describe()}
 
     def _propensity(self, z: np.ndarray) -> np.ndarray:
         least = self.epsilon + self.gamma
@@ -188,25 +165,14 @@ class AcicModel:
         Float[np.ndarray, "n d"], Int[np.ndarray, "2 n"], Int[np.ndarray, "2 n"]
     ]:
         """Draws z, (own choice, fair coin) and (y0, y1)."""
-        check_count(n)
-        z = np.empty((n, self.num_covariates), np.float32)
-        columns = np.empty((4, n), np.int32)
-
-        def one_block(
-            rng: np.random.Generator, rows: int
-        ) -> tuple[np.ndarray, np.ndarray]:
-            # Rounded first: the probabilities are those of the covariates as returned.
-            block = self.covariates.draw(rng, rows).astype(np.float32)
-            hidden = rng.random((rows, len(self.hidden_probs))) < self.hidden_probs
-            p_x, p_y = self._probabilities(block.astype(np.float64), hidden)
-            choice, coin, threshold = rng.random((3, rows))
-            outcomes = threshold <= p_y
-            return block, np.stack([choice < p_x, coin < 0.5, *outcomes])
-
-        for where, (block, draws) in map_blocks(one_block, key, n):
-            size = where.stop - where.start
-            z[where], columns[:, where] = block[:size], draws[:, :size]
-        return z, columns[:2], columns[2:]
+        return draw_units(
+            key,
+            n,
+            self.num_covariates,
+            self.hidden_probs,
+            self.covariates.draw,
+            self._probabilities,
+        )
 
 
 def acic_model(

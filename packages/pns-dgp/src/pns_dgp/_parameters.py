@@ -6,10 +6,11 @@ from pathlib import Path
 
 from pns_dgp._acic import AcicModel
 from pns_dgp._covariates import AcicCovariates, Covariates
+from pns_dgp._curved import CurvedModel
 from pns_dgp._li import LiModel
 from pns_dgp._model import StructuralModel
 
-_KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel)}
+_KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel, CurvedModel)}
 
 
 def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
@@ -36,7 +37,7 @@ def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
 
 def load_model(
     path: str | os.PathLike, covariates: Covariates | None = None
-) -> LiModel | AcicModel:
+) -> LiModel | AcicModel | CurvedModel:
     """Reads a model that `save_model` wrote, or the card of a benchmark.
 
     Args:
@@ -59,8 +60,8 @@ def load_model(
         content = json.loads(Path(path).read_text())
         kind = _KINDS[content["model"]]
         parameters = dict(content["parameters"])
-        if kind is LiModel:
-            return LiModel(**parameters)
+        if kind is not AcicModel:
+            return kind(**parameters)
         described = parameters["covariates"]
         origin = described["source"]
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
