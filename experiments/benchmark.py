@@ -18,7 +18,8 @@ _METHODS = flags.DEFINE_list("methods", None, "Methods, if not those of the pres
 _MODELS = flags.DEFINE_list(
     "models",
     None,
-    "li_1, acic, li:<seed> or li:<seed>:<observed>+<hidden>, if not the preset's.",
+    "li_1, acic, li:<seed>, li:<seed>:<observed>+<hidden>, curved:<seed> or "
+    "curved:<seed>:<covariates>, if not the preset's.",
 )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pns_models as pm
 from pns_experiments.cost import Problem, predict_seconds
 
@@ -20,9 +21,21 @@ def test_training_depends_on_networks_and_columns_not_on_rows():
 
 
 def test_more_members_train_longer_by_the_mean_of_the_recipes():
-    one = pm.PORTFOLIO[:1]
+    one = ((pm.PORTFOLIO[0][0],),)
     few = predict_seconds(dataclasses.replace(LI, members_per_fold=2), one)
     more = predict_seconds(dataclasses.replace(LI, members_per_fold=6), one)
     assert more["training"] == 3 * few["training"]
     tried = predict_seconds(LI)["training"] / more["training"]
-    assert 1 < tried < 3  # four recipes, of which three are dropped
+    assert 1 < tried < 4  # five recipes, of which four are dropped
+
+
+def test_a_recipe_far_down_its_sequence_costs_those_before_and_the_one_behind():
+    kind = pm.PORTFOLIO[-1]
+    parts = [
+        predict_seconds(LI, (kind,), chosen)["training"] for chosen in (None, *kind)
+    ]
+    alone = [predict_seconds(LI, ((recipe,),))["training"] / 6 for recipe in kind]
+    np.testing.assert_allclose(parts[0], 6 * alone[0])
+    np.testing.assert_allclose(parts[1], 6 * alone[0] + alone[1])
+    np.testing.assert_allclose(parts[2], sum(alone) + 5 * alone[1])
+    np.testing.assert_allclose(parts[3], sum(alone) + 5 * alone[2])

@@ -39,7 +39,7 @@ def test_every_recipe_has_a_small_one_of_the_same_kind(name):
     assert type(small) is type(recipe)
     if isinstance(recipe, pe.CrossFitRecipe):  # a portfolio of recipes
         assert len(small.portfolio) == 1 and small.num_folds == 2
-        small, recipe = small.portfolio[0], recipe.portfolio[0]
+        small, recipe = small.portfolio[0], recipe.portfolio[0][0]
     if isinstance(recipe, CountingRecipe):  # no network
         assert 0 < small.num_draws < recipe.num_draws
         return

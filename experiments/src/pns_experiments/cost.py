@@ -5,6 +5,7 @@ measured. `speed` puts it beside what it measures.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -51,24 +52,33 @@ class Problem:
 
 
 def predict_seconds(
-    problem: Problem, recipes: Sequence[pm.Recipe] = pm.PORTFOLIO
+    problem: Problem,
+    kinds: Sequence[Sequence[pm.Recipe]] = pm.PORTFOLIO,
+    chosen: pm.Recipe | None = None,
 ) -> dict[str, float]:
     """Predicts the seconds of each part of a run of the command by `crossfit`.
 
-    Which of the recipes the data will choose is not known: the mean of all is taken.
-
     Args:
       problem: how large it is.
-      recipes: that are tried.
+      kinds: sequences of recipes, as for `pns_models.cross_fit`.
+      chosen: the recipe that the data will choose; if None, as long as the mean of those
+        that come first.
 
     Example:
       >>> parts = predict_seconds(Problem(150_000, 15, 3000, distinct=6000, kinds=60_000))
       >>> 30 < sum(parts.values()) < 60
       True
     """
-    steps = [_member_seconds(recipe, problem.covariates) for recipe in recipes]
+    seconds = functools.partial(_member_seconds, covariates=problem.covariates)
+    tried = [seconds(kind[0]) for kind in kinds]
+    each = sum(tried) / len(tried)
+    if chosen is not None:
+        each = seconds(chosen)
+        kind = next(kind for kind in kinds if chosen in kind)
+        # All up to the chosen one, and the next, which was no better.
+        tried += [seconds(r) for r in kind[1 : kind.index(chosen) + 2]]
     others = problem.members_per_fold - 1
-    training = problem.num_folds * (sum(steps) + others * sum(steps) / len(steps))
+    training = problem.num_folds * (sum(tried) + others * each)
     return {
         "start": _START + (0 if problem.is_compiled else _COMPILE),
         "tables": _VALUE * problem.rows * (problem.covariates + 2),

@@ -41,7 +41,7 @@ def _(recipe: pm.Recipe) -> pm.Recipe:
 
 @_small.register
 def _(recipe: pe.CrossFitRecipe) -> pe.CrossFitRecipe:
-    member = _small(recipe.portfolio[0])
+    member = _small(pm.PORTFOLIO[0][0])
     return dataclasses.replace(
         recipe, portfolio=(member,), num_folds=2, members_per_fold=2
     )

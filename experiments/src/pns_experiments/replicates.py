@@ -33,26 +33,34 @@ class Replicate(NamedTuple):
 
 
 _MODELS = {"li_1": pns_dgp.li_model_1, "acic": pns_dgp.acic_model}
+# Of the random curved family: its seed, then how many covariates there are.
+_CURVED = re.compile(r"curved:(\d+)(?::(\d+))?")
 # Of the random Li family: its seed, then how many covariates are observed and hidden.
 _MEMBER = re.compile(r"li:(\d+)(?::(\d+)\+(\d+))?")
 
 
 def is_model(name: str) -> bool:
     """Tells whether `make_model` knows a name."""
-    return name in _MODELS or _MEMBER.fullmatch(name) is not None
+    families = (_MEMBER, _CURVED)
+    return name in _MODELS or any(family.fullmatch(name) for family in families)
 
 
 def make_model(name: str) -> pns_dgp.StructuralModel:
-    """Makes 'li_1', 'acic', or a member of the random family.
+    """Makes 'li_1', 'acic', or a member of a random family.
 
     A member is 'li:<seed>', with 15 observed and 5 hidden covariates, or for example
-    'li:<seed>:12+3'.
+    'li:<seed>:12+3'; or 'curved:<seed>', with 8 covariates, or 'curved:<seed>:20'.
     """
     if not is_model(name):
         raise ValueError(
-            f"model must be 'li_1', 'acic', 'li:<seed>' or 'li:<seed>:<observed>+"
-            f"<hidden>', got {name!r}."
+            "model must be 'li_1', 'acic', 'li:<seed>', 'li:<seed>:<observed>+<hidden>', "
+            f"'curved:<seed>' or 'curved:<seed>:<covariates>', got {name!r}."
         )
+    if member := _CURVED.fullmatch(name):
+        seed, size = (int(part or 0) for part in member.groups())
+        if not size:
+            return pns_dgp.random_curved_model(seed)
+        return pns_dgp.random_curved_model(seed, size, num_binary=size // 3)
     if member := _MEMBER.fullmatch(name):
         seed, observed, hidden = (int(part or 0) for part in member.groups())
         if not observed:

@@ -224,7 +224,7 @@ def test_the_front_door_covers_the_truth():
         frame = pd.DataFrame(np.asarray(sample.z).astype(int)).add_prefix("z")
         frames.append(frame.assign(x=np.asarray(sample.x), y=np.asarray(sample.y)))
     training = pm.make_member_training(max_steps=600)
-    member = pm.Recipe(pm.PORTFOLIO[0].network, training)
+    member = pm.Recipe(pm.PORTFOLIO[0][0].network, training)
     recipe = pe.CrossFitRecipe((member,), members_per_fold=2)
     estimator = pe.PnsEstimator(recipe=recipe, progress=False, num_draws=1000)
     estimator.fit(*frames, treatment="x", outcome="y")

@@ -1,5 +1,7 @@
 """Cross-fitting: the right recipe, honest answers, one result per key."""
 
+import itertools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -248,7 +250,42 @@ def test_counts_without_folds_are_told(folded):
 
 
 def test_every_recipe_of_the_portfolio_is_accepted(folded):
-    assert len(set(pm.PORTFOLIO)) == len(pm.PORTFOLIO) >= 2
+    recipes = list(itertools.chain(*pm.PORTFOLIO))
+    assert len(set(recipes)) == len(recipes) >= 2
     _crossfit._check_arguments(folded, pm.PORTFOLIO, 2)
-    for recipe in pm.PORTFOLIO:
+    for recipe in recipes:
         assert pm.Recipe.from_json(recipe.to_json()) == recipe
+    # A kind without a bottleneck: not every world has few combinations that matter.
+    assert None in {recipe.network.backbone.bottleneck for recipe in recipes}
+
+
+@pytest.mark.parametrize(
+    ("losses", "tried"),
+    [
+        ({"a": 3, "b": 2, "c": 4, "b2": 1, "b3": 5}, ["a", "b", "c", "b2", "b3"]),
+        ({"a": 3, "b": 2, "c": 4, "b2": 2.5}, ["a", "b", "c", "b2"]),
+        ({"a": 1, "b": 2, "c": 4}, ["a", "b", "c"]),
+        ({"a": 3, "b": 4, "c": 1, "c2": 0}, ["a", "b", "c", "c2"]),
+    ],
+)
+def test_the_next_of_a_sequence_is_tried_while_the_one_before_is_the_best(
+    losses, tried
+):
+    sequences = [("a",), ("b", "b2", "b3"), ("c", "c2")]
+    names, numbers = [], []
+
+    def train(number, name):
+        names.append(name)
+        numbers.append(number)
+        return name
+
+    best, found = _crossfit._choose(sequences, train, losses.__getitem__)
+    assert names == tried and found == [losses[name] for name in tried]
+    assert losses[best] == min(found)
+    places = list(itertools.chain(*sequences))  # a number stands for the same recipe
+    assert numbers == [places.index(name) for name in names]
+
+
+def test_an_empty_sequence_of_recipes_is_told(folded):
+    with pytest.raises(ValueError, match="one Recipe or more"):
+        run(folded, recipes=((), (make_recipe(),)))

@@ -7,7 +7,8 @@ in its fold a member sees none.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,7 @@ class CrossFit(NamedTuple):
         if their recipe has no bottleneck.
       history: mean losses over members, without the first of each fold; the held-out
         ones on some rows.
-      losses: cross-fitted loss of each recipe that was tried, in their order.
+      losses: cross-fitted loss of each recipe that was tried, in the order of trial.
       num_stuck: members that were replaced by copies of others.
     """
 
@@ -75,7 +76,7 @@ class CrossFit(NamedTuple):
 def cross_fit(
     key: PRNGKeyArray,
     folded: FoldedCounts,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[Recipe | Sequence[Recipe]],
     members_per_fold: int = 6,
     progress: bool = True,
     checkpoint_dir: str | Path | None = None,
@@ -86,7 +87,8 @@ def cross_fit(
     """Chooses a recipe by its cross-fitted loss, and trains an ensemble by it.
 
     One member per fold is trained by each recipe; the recipe whose members predict the
-    fold they did not see best gets the other members.
+    fold they did not see best gets the other members. Recipes may be given in sequences:
+    the next of a sequence is tried only if the one before is the best of all so far.
 
     Args:
       key: decides initialization, bootstrap weights and batches.
@@ -149,13 +151,13 @@ def cross_fit(
             mesh,
         )
 
-    tried = [
-        train(number, recipe, 1, f"recipe_{number}")
-        for number, recipe in enumerate(recipes)
-    ]
-    losses = tuple(held_out_loss(group, folded, z) for group in tried)
-    first = tried[int(np.argmin(losses))]
-    rest = train(len(recipes), first.recipe, members_per_fold - 1, "others")
+    sequences = _as_sequences(recipes)
+    first, losses = _choose(
+        sequences,
+        lambda number, recipe: train(number, recipe, 1, f"recipe_{number}"),
+        lambda group: held_out_loss(group, folded, z),
+    )
+    rest = train(sum(map(len, sequences)), first.recipe, members_per_fold - 1, "others")
     both = join_groups(first, rest)
     is_stuck = np.zeros(len(both.fold), bool)
     if replaces_stuck:
@@ -170,13 +172,15 @@ def cross_fit(
         fold_means=fold_means(both, z),
         subspaces=_find_subspaces(both, folded, standardizer),
         history=History(*(np.array(column) for column in columns)),
-        losses=losses,
+        losses=tuple(losses),
         num_stuck=int(is_stuck.sum()),
     )
 
 
 def _check_arguments(
-    folded: FoldedCounts, recipes: Sequence[Recipe], members_per_fold: int
+    folded: FoldedCounts,
+    recipes: Sequence[Recipe | Sequence[Recipe]],
+    members_per_fold: int,
 ) -> None:
     if not isinstance(folded, FoldedCounts):
         raise TypeError(
@@ -186,12 +190,53 @@ def _check_arguments(
         raise ValueError(
             f"members_per_fold must be at least 2, got {members_per_fold}."
         )
-    if isinstance(recipes, Recipe) or not len(recipes):
+    if isinstance(recipes, Recipe) or not all(
+        map(len, [recipes, *_as_sequences(recipes)])
+    ):
         raise ValueError(
             "recipes must be a sequence of one Recipe or more, such as PORTFOLIO."
         )
-    for recipe in recipes:
+    for recipe in itertools.chain(*_as_sequences(recipes)):
         _check_recipe(recipe)
+
+
+def _as_sequences(
+    recipes: Sequence[Recipe | Sequence[Recipe]],
+) -> list[Sequence[Recipe]]:
+    """Makes a sequence of every recipe that is none yet."""
+    return [each if isinstance(each, (list, tuple)) else (each,) for each in recipes]
+
+
+def _choose(
+    sequences: list[Sequence[Recipe]],
+    train: Callable[[int, Recipe], MemberGroup],
+    score: Callable[[MemberGroup], float],
+) -> tuple[MemberGroup, list[float]]:
+    """Tries the first of every sequence, then what follows the best while it is better.
+
+    Args:
+      sequences: of recipes.
+      train: makes members, given the number of a recipe among all, and the recipe.
+      score: computes their loss.
+
+    Returns:
+      The members with the least loss, and the losses of all that were tried.
+    """
+    starts = [0, *itertools.accumulate(map(len, sequences))]
+    pending, losses = [(row, 0) for row in range(len(sequences))], []
+    best, following = None, None
+    while pending:
+        row, place = pending.pop(0)
+        group = train(starts[row] + place, sequences[row][place])
+        losses.append(score(group))
+        if losses[-1] == min(losses):
+            best, following = group, (row, place + 1)
+        if not pending and following is not None:
+            row, place = following
+            pending = [following] if place < len(sequences[row]) else []
+            following = None
+    assert best is not None
+    return best, losses
 
 
 def _check_recipe(recipe: Recipe) -> None:

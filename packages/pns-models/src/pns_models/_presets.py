@@ -87,7 +87,7 @@ differ, the table. The default ones are ours.
 
 
 def _member(
-    bottleneck: int,
+    bottleneck: int | None,
     width: int,
     depth: int,
     activation: Activation,
@@ -103,10 +103,24 @@ def _member(
     )
 
 
-PORTFOLIO: tuple[Recipe, ...] = (
-    _member(2, 64, 1, "relu", make_member_training(1e-2, 0.3, 3000)),
-    _member(2, 64, 2, "relu", make_member_training(1e-2, 0.2, 4500)),
-    _member(2, 64, 1, "relu", make_member_training(1e-2, 1.0, 3000)),
-    _member(3, 32, 2, "silu", make_member_training(5e-3, 1.0, 2000)),
+PORTFOLIO: tuple[tuple[Recipe, ...], ...] = (
+    (_member(2, 64, 1, "relu", make_member_training(1e-2, 0.3, 3000)),),
+    (_member(2, 64, 2, "relu", make_member_training(1e-2, 0.2, 4500)),),
+    (_member(2, 64, 1, "relu", make_member_training(1e-2, 1.0, 3000)),),
+    (
+        _member(3, 32, 2, "silu", make_member_training(5e-3, 1.0, 2000)),
+        _member(3, 32, 2, "silu", make_member_training(5e-3, 0.3, 3000)),
+        _member(3, 32, 2, "silu", make_member_training(5e-3, 0.1, 6000)),
+    ),
+    (
+        _member(None, 64, 2, "relu", make_member_training(1e-2, 2.0, 3000)),
+        _member(None, 64, 2, "relu", make_member_training(1e-2, 0.3, 3000)),
+        _member(None, 64, 2, "relu", make_member_training(1e-2, 0.1, 9000)),
+    ),
 )
-"""Recipes of a member of a cross-fitted ensemble; the data choose by cross-fitted loss."""
+"""Recipes of a member of a cross-fitted ensemble, for `cross_fit` to choose from.
+
+Those with a bottleneck find the few linear combinations that matter, if there are few;
+the last kind needs none. More data bear less weight decay and want more steps: the recipes
+of one kind are ordered so, and the next is tried only where the one before is the best.
+"""

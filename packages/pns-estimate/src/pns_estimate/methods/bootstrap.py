@@ -203,9 +203,9 @@ class BootstrapMethod:
 # One member of the default method, with people held out: about 5,000 parameters, few enough
 # to be solved for directly, and a smaller held-out loss on Li Model 1 than `default`.
 _SMALL = pm.Recipe(
-    pm.PORTFOLIO[0].network,
+    pm.PORTFOLIO[0][0].network,
     dataclasses.replace(
-        pm.PORTFOLIO[0].training, held_out_fraction=0.1, data_noise="none"
+        pm.PORTFOLIO[0][0].training, held_out_fraction=0.1, data_noise="none"
     ),
 )
 BOOTSTRAP_FULL = register_method(

@@ -40,21 +40,27 @@ class CrossFitRecipe:
     """Settings of the method.
 
     Attributes:
-      portfolio: recipes of a member; the one with the least cross-fitted loss is used.
+      portfolio: recipes of a member, see `pns_models.cross_fit`; the one with the least
+        cross-fitted loss is used.
       num_folds: everybody is held out once.
       members_per_fold: how many networks see the same folds, each reweighted.
       least_cell_size: units from which on the counts of a cell are used, and kept in
         saved models; None uses no counts.
     """
 
-    portfolio: tuple[pm.Recipe, ...] = pm.PORTFOLIO
+    portfolio: tuple[pm.Recipe | tuple[pm.Recipe, ...], ...] = pm.PORTFOLIO
     num_folds: int = 5
     members_per_fold: int = 6
     least_cell_size: int | None = LEAST_CELL_SIZE
 
     def to_json(self) -> dict[str, Any]:
         """Returns nested plain values."""
-        portfolio = [recipe.to_json() for recipe in self.portfolio]
+        portfolio = [
+            kind.to_json()
+            if isinstance(kind, pm.Recipe)
+            else [r.to_json() for r in kind]
+            for kind in self.portfolio
+        ]
         return {**vars(self), "portfolio": portfolio}
 
 
@@ -258,16 +264,16 @@ def _describe(
     sampler: ResidualSampler | ScaledSampler,
 ) -> dict[str, str]:
     """Says what was chosen, for people who read a report."""
-    chosen = recipe.portfolio[int(np.argmin(result.losses))]
-    assert isinstance(chosen.network, pm.AnchoredConfig)
+    chosen = result.model.recipe
+    assert isinstance(chosen.network, pm.EnsembleConfig)
     backbone = chosen.network.backbone
     notes = {
         "networks": f"{len(result.member_fold)}, each trained without one of "
         f"{recipe.num_folds} parts of the data" + _describe_stuck(result),
-        "each network": f"{backbone.bottleneck or 'all'} linear combinations of the "
-        f"covariates, {backbone.depth + 1} hidden layers of {backbone.width} "
-        f"({backbone.activation}), weight decay {chosen.training.weight_decay:g}; the "
-        f"best of {len(recipe.portfolio)} kinds by the loss on data not seen",
+        "each network": f"{_describe_inputs(backbone)}, {backbone.depth + 1} hidden "
+        f"layers of {backbone.width} ({backbone.activation}), weight decay "
+        f"{chosen.training.weight_decay:g}; the best of {len(result.losses)} kinds by "
+        "the loss on data not seen",
         "loss on data not seen": f"{min(result.losses):.4f} nats (one network a part)",
     }
     if isinstance(corrected, RidgeSampler):
@@ -278,6 +284,12 @@ def _describe(
     if sampler.draw_scale == 1:
         scale = "1, since a jackknife over the parts of the data asks for no more"
     return notes | {"scale of the networks' differences": scale}
+
+
+def _describe_inputs(backbone: pm.Backbone) -> str:
+    if backbone.bottleneck is None:
+        return "all covariates"
+    return f"{backbone.bottleneck} linear combinations of the covariates"
 
 
 def _describe_stuck(result: pm.CrossFit) -> str:
