@@ -34,6 +34,10 @@ def test_models_have_names():
     member = make_model("li:12:9+3")
     assert member == pns_dgp.random_li_model(12, num_covariates=12, num_hidden=3)
     assert is_model("acic") and is_model("li:12:9+3")
+    curved = make_model("curved:3").parameters()
+    assert curved == pns_dgp.random_curved_model(3).parameters()
+    wide = make_model("curved:3:20")
+    assert wide.num_covariates == 20 and wide.num_binary == 6
     for name in ("li:x", "li:", "li:12:9", "li:12:+3"):
         assert not is_model(name)
         with pytest.raises(
