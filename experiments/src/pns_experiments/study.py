@@ -104,10 +104,11 @@ FINAL_MEMBERS = (
     *(f"li:{seed}" for seed in range(1021, 1035) if seed not in (1027, 1032)),
 )
 
-# Worlds of another family, for final runs; 1 to 5 were looked at while choosing recipes.
+# Worlds of another family, for final runs; 1 to 5 and 21 to 30 were looked at while choosing
+# recipes and what widens draws.
 FINAL_CURVED = (
-    *(f"curved:{seed}" for seed in range(21, 27)),
-    *("curved:27:4", "curved:28:4", "curved:29:20", "curved:30:20"),
+    *(f"curved:{seed}" for seed in range(32, 36)),
+    *("curved:36:4", "curved:37:4", "curved:38:20", "curved:39:20"),
 )
 _CURVED_SCALE = (
     (5_000, 2_500),

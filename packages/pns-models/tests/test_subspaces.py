@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pns_models._subspaces import common_subspace
+from pns_models._subspaces import common_subspace, weighed_directions
 
 
 def angles(one, other, covariance):
@@ -41,3 +41,17 @@ def test_columns_that_do_not_vary_are_left_out(covariance):
     found = common_subspace(kernels, wide)
     np.testing.assert_allclose(found[6:], 0, atol=1e-12)
     assert angles(found[:6], kernels[0, :6], covariance)[0] > 1 - 1e-9
+
+
+def test_weighed_directions_are_the_principal_ones_of_all_kernels():
+    """The singular vectors of all first layers side by side."""
+    rng = np.random.default_rng(0)
+    kernels = rng.normal(size=(6, 5, 4)) * np.array([3, 2, 1, 0.01, 1])[:, None]
+    found = weighed_directions(kernels)
+    side_by_side = np.concatenate(list(kernels), axis=1) / np.sqrt(6)
+    vectors, lengths, _ = np.linalg.svd(side_by_side, full_matrices=False)
+    assert found.shape == (5, 4)  # the fourth covariate hardly counts
+    order = np.argsort(-np.linalg.norm(found, axis=0))
+    np.testing.assert_allclose(
+        np.abs(found[:, order]), np.abs(vectors * lengths)[:, :4], atol=1e-10
+    )

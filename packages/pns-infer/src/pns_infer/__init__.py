@@ -91,6 +91,7 @@ from pns_infer._ridges import (
     fit_ridges,
 )
 from pns_infer._score_test import ScoreTest, score_test
+from pns_infer._shared_error import SharedError, shared_error
 from pns_infer._source_model import (
     RatioSummary,
     compare_sources,
@@ -130,6 +131,7 @@ __all__ = [
     "RidgeFit",
     "ScoreTest",
     "Scores",
+    "SharedError",
     "SolveConfig",
     "SolveStatus",
     "SortedGroups",
@@ -177,6 +179,7 @@ __all__ = [
     "scale_draws",
     "score_intervals",
     "score_test",
+    "shared_error",
     "shift_draws",
     "solve_bootstrap",
     "sorted_groups",

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ from pns_models._standardizer import (
     weighted_covariance,
 )
 from pns_models._stuck import find_stuck, replace_stuck
-from pns_models._subspaces import common_subspace
+from pns_models._subspaces import common_subspace, weighed_directions
 
 
 class CrossFit(NamedTuple):
@@ -53,6 +53,8 @@ class CrossFit(NamedTuple):
       member_fold: the fold that each member did not see.
       held_out: raw numbers of each row by the members that did not see it.
       fold_means: mean raw numbers of every row by the members that did not see a fold.
+      coordinates: of every row, in which the networks change about as fast in all
+        directions.
       subspaces: linear combinations of the covariates as columns, uncorrelated and of
         variance 1, that the members of each fold, and then all members, agree on; None
         if their recipe has no bottleneck.
@@ -67,6 +69,7 @@ class CrossFit(NamedTuple):
     member_fold: Int[np.ndarray, " m"]
     held_out: Float[np.ndarray, "members_per_fold n 6"]
     fold_means: Float[np.ndarray, "num_folds n 6"]
+    coordinates: Float[np.ndarray, "n r"]
     subspaces: Float[np.ndarray, "num_folds+1 d b"] | None
     history: History
     losses: tuple[float, ...]
@@ -163,6 +166,7 @@ def cross_fit(
     if replaces_stuck:
         is_stuck = find_stuck(both, folded, z)
         both = replace_stuck(both, is_stuck)
+    kernels = _first_kernels(both)
     columns = zip(*rest.history, strict=True)
     return CrossFit(
         model=_make_model(both, standardizer, z.shape[1]),
@@ -170,7 +174,8 @@ def cross_fit(
         member_fold=np.asarray(both.fold),
         held_out=held_out_raw(both, folded, z),
         fold_means=fold_means(both, z),
-        subspaces=_find_subspaces(both, folded, standardizer),
+        coordinates=np.asarray(z @ weighed_directions(kernels).astype(np.float32)),
+        subspaces=_find_subspaces(both, kernels, folded, standardizer),
         history=History(*(np.array(column) for column in columns)),
         losses=tuple(losses),
         num_stuck=int(is_stuck.sum()),
@@ -204,7 +209,10 @@ def _as_sequences(
     recipes: Sequence[Recipe | Sequence[Recipe]],
 ) -> list[Sequence[Recipe]]:
     """Makes a sequence of every recipe that is none yet."""
-    return [each if isinstance(each, (list, tuple)) else (each,) for each in recipes]
+    return [
+        tuple(each) if isinstance(each, (list, tuple)) else (cast("Recipe", each),)
+        for each in recipes
+    ]
 
 
 def _choose(
@@ -274,15 +282,22 @@ def _label(
     }
 
 
+def _first_kernels(group: MemberGroup) -> Float[np.ndarray, "m d b"]:
+    """Returns the first layer of every member."""
+    return np.asarray(nnx.merge(group.structure, group.params).body.kernels[0][...])
+
+
 def _find_subspaces(
-    group: MemberGroup, folded: FoldedCounts, standardizer: Standardizer
+    group: MemberGroup,
+    kernels: Float[np.ndarray, "m d b"],
+    folded: FoldedCounts,
+    standardizer: Standardizer,
 ) -> Float[np.ndarray, "num_folds+1 d b"] | None:
     """Finds what the members of each fold, and all, agree on; None without a bottleneck."""
     assert isinstance(group.recipe.network, AnchoredConfig)
     if group.recipe.network.backbone.bottleneck is None:
         return None
-    first = np.asarray(nnx.merge(group.structure, group.params).body.kernels[0][...])
-    kernels = first / standardizer.deviation[:, None]
+    kernels = kernels / standardizer.deviation[:, None]
     units = flat_weights(folded.counts).sum(axis=1)
     covariance = weighted_covariance(np.asarray(folded.counts.z), units)
     fold = np.asarray(group.fold)

@@ -114,6 +114,7 @@ PORTFOLIO: tuple[tuple[Recipe, ...], ...] = (
     ),
     (
         _member(None, 64, 2, "relu", make_member_training(1e-2, 2.0, 3000)),
+        _member(None, 64, 2, "relu", make_member_training(1e-2, 0.7, 3000)),
         _member(None, 64, 2, "relu", make_member_training(1e-2, 0.3, 3000)),
         _member(None, 64, 2, "relu", make_member_training(1e-2, 0.1, 9000)),
     ),

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 _NUM_ITERATIONS = 20
+_LEAST_SHARE = 0.02  # of what networks' first layers weigh, for a direction to count
 _LEAST_DISTANCE = 1e-3
 
 
@@ -45,3 +46,26 @@ def common_subspace(
         mean = np.tensordot(1 / distance, projections, 1)
         top = np.linalg.eigh(mean)[1][:, -size:]
     return vectors[:, kept] @ (top / np.sqrt(values[kept])[:, None])
+
+
+def weighed_directions(kernels: Float[np.ndarray, "m d b"]) -> Float[np.ndarray, "d r"]:
+    """Finds the directions that networks' first layers weigh, with or without a bottleneck.
+
+    Args:
+      kernels: of each network, the first layer.
+
+    Returns:
+      Orthogonal columns, whose lengths are the weights. Covariates times these are
+      coordinates in which networks change about as fast in all directions; those with
+      little weight are left out.
+
+    Example:
+      >>> kernels = np.array([[[3.0, 0.0], [0.0, 0.0]], [[3.0, 0.1], [0.0, 0.0]]])
+      >>> np.abs(weighed_directions(kernels)).round(2).tolist()
+      [[3.0], [0.0]]
+    """
+    kernels = np.asarray(kernels, float)
+    values, vectors = np.linalg.eigh(np.einsum("mdb,meb->de", kernels, kernels))
+    values = values / len(kernels)
+    kept = values >= _LEAST_SHARE * values.sum()
+    return vectors[:, kept] * np.sqrt(values[kept])

@@ -235,10 +235,13 @@ def _make_sampler(
 
     The networks' differences count in full, at the least. By the jackknife the mean of
     all often varies less than one of them; that much is left to errors that they share.
+    Where there are no cells to show these, the outcomes of neighbors do.
     """
     scale = max(_sampling_scale(rng, result), 1.0)
     if not uses_cells:
-        return ScaledSampler(corrected.sampler, scale)
+        shared = _find_shared_error(result, corrected.held_out)
+        factor = float(np.sqrt(scale**2 + shared.least))
+        return ScaledSampler(corrected.sampler, factor)
     assert recipe.least_cell_size is not None
     return make_residual_sampler(
         rng,
@@ -255,6 +258,19 @@ def _sampling_scale(rng: np.random.Generator, result: pm.CrossFit) -> float:
     z = np.asarray(result.folded.counts.z)
     some = rng.choice(len(z), min(len(z), _JACKKNIFE_ROWS), replace=False)
     return pi.jackknife_scale(result.model.members(z[some]), result.member_fold)
+
+
+def _find_shared_error(result: pm.CrossFit, held_out: pb.Atoms) -> pi.SharedError:
+    counts, fold, _ = result.folded
+    z = np.asarray(counts.z)
+    return pi.shared_error(
+        lambda rows: result.model.members(z[rows]),
+        held_out,
+        counts.observational,
+        counts.experimental,
+        fold,
+        result.coordinates,
+    )
 
 
 def _describe(
@@ -280,9 +296,15 @@ def _describe(
         notes |= _describe_ridges(corrected.correction)
     if isinstance(sampler, ResidualSampler):
         return notes | describe_residual(sampler.profile, "the networks'")
-    scale = f"{sampler.draw_scale:.2f}, from a jackknife over the parts of the data"
+    scale = (
+        f"{sampler.draw_scale:.2f}, from a jackknife over the parts of the data and from "
+        "what the outcomes of people with similar covariates show"
+    )
     if sampler.draw_scale == 1:
-        scale = "1, since a jackknife over the parts of the data asks for no more"
+        scale = (
+            "1, since neither a jackknife over the parts of the data nor the outcomes of "
+            "people with similar covariates ask for more"
+        )
     return notes | {"scale of the networks' differences": scale}
 
 
