@@ -31,11 +31,10 @@ def test_more_members_train_longer_by_the_mean_of_the_recipes():
 
 def test_a_recipe_far_down_its_sequence_costs_those_before_and_the_one_behind():
     kind = pm.PORTFOLIO[-1]
-    parts = [
-        predict_seconds(LI, (kind,), chosen)["training"] for chosen in (None, *kind)
-    ]
     alone = [predict_seconds(LI, ((recipe,),))["training"] / 6 for recipe in kind]
-    np.testing.assert_allclose(parts[0], 6 * alone[0])
-    np.testing.assert_allclose(parts[1], 6 * alone[0] + alone[1])
-    np.testing.assert_allclose(parts[2], sum(alone) + 5 * alone[1])
-    np.testing.assert_allclose(parts[3], sum(alone) + 5 * alone[2])
+    unknown = predict_seconds(LI, (kind,))["training"]
+    np.testing.assert_allclose(unknown, 6 * alone[0])
+    for place, chosen in enumerate(kind):
+        found = predict_seconds(LI, (kind,), chosen)["training"]
+        tried = sum(alone[: place + 2])
+        np.testing.assert_allclose(found, tried + 5 * alone[place])
