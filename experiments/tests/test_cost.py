@@ -26,7 +26,7 @@ def test_more_members_train_longer_by_the_mean_of_the_recipes():
     more = predict_seconds(dataclasses.replace(LI, members_per_fold=6), one)
     assert more["training"] == 3 * few["training"]
     tried = predict_seconds(LI)["training"] / more["training"]
-    assert 1 < tried < 4  # five recipes, of which four are dropped
+    assert 1 < tried < 4  # six recipes, of which five are dropped
 
 
 def test_a_recipe_far_down_its_sequence_costs_those_before_and_the_one_behind():

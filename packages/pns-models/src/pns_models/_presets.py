@@ -112,8 +112,8 @@ PORTFOLIO: tuple[tuple[Recipe, ...], ...] = (
         _member(3, 32, 2, "silu", make_member_training(5e-3, 0.3, 3000)),
         _member(3, 32, 2, "silu", make_member_training(5e-3, 0.1, 6000)),
     ),
+    (_member(None, 64, 2, "relu", make_member_training(1e-2, 2.0, 3000)),),
     (
-        _member(None, 64, 2, "relu", make_member_training(1e-2, 2.0, 3000)),
         _member(None, 64, 2, "relu", make_member_training(1e-2, 0.7, 3000)),
         _member(None, 64, 2, "relu", make_member_training(1e-2, 0.3, 3000)),
         _member(None, 64, 2, "relu", make_member_training(1e-2, 0.1, 9000)),
@@ -122,6 +122,6 @@ PORTFOLIO: tuple[tuple[Recipe, ...], ...] = (
 """Recipes of a member of a cross-fitted ensemble, for `cross_fit` to choose from.
 
 Those with a bottleneck find the few linear combinations that matter, if there are few;
-the last kind needs none. More data bear less weight decay and want more steps: the recipes
+the last two kinds need none. More data bear less weight decay and want more steps: the recipes
 of one kind are ordered so, and the next is tried only where the one before is the best.
 """
