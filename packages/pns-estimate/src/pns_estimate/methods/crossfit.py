@@ -288,7 +288,7 @@ def _describe(
         f"{recipe.num_folds} parts of the data" + _describe_stuck(result),
         "each network": f"{_describe_inputs(backbone)}, {backbone.depth + 1} hidden "
         f"layers of {backbone.width} ({backbone.activation}), weight decay "
-        f"{chosen.training.weight_decay:g}; the best of {len(result.losses)} kinds by "
+        f"{chosen.training.weight_decay:g}; the best of {len(result.losses)} recipes by "
         "the loss on data not seen",
         "loss on data not seen": f"{min(result.losses):.4f} nats (one network a part)",
     }
