@@ -10,6 +10,7 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 import pytest
+from pns_estimate.methods import crossfit
 from pns_estimate.methods.crossfit import CROSSFIT
 from pns_estimate.methods.residual import CellCounts, ResidualSampler, choose_cells
 from pns_estimate.methods.ridge import RidgeSampler
@@ -327,3 +328,20 @@ def test_a_fit_goes_on_from_its_own_checkpoints_alone(tmp_path, monkeypatch):
     for others, seed in ((tables, 1), ((tables[0][1:], tables[1]), 0)):
         with pytest.raises(AssertionError, match="trained again"):
             fit(*others, **options, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("jackknife", "shared", "scale"),
+    [
+        (0.5, pi.SharedError(3.5, 0.5), 2.0),  # sqrt(1 + 3): never less than 1
+        (2.0, pi.SharedError(5.5, 0.5), 3.0),  # sqrt(4 + 5)
+        (0.5, pi.SharedError(0.4, 0.5), 1.0),  # within its standard error
+    ],
+)
+def test_the_scale_has_both_parts(monkeypatch, jackknife, shared, scale):
+    monkeypatch.setattr(crossfit, "_sampling_scale", lambda *_: jackknife)
+    monkeypatch.setattr(crossfit, "_find_shared_error", lambda *_: shared)
+    corrected = crossfit._Corrected("networks", None, None)
+    recipe = crossfit.CrossFitRecipe()
+    sampler = crossfit._make_sampler(None, None, corrected, False, recipe)
+    assert sampler.inner == "networks" and sampler.draw_scale == pytest.approx(scale)
