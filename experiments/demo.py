@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
     model = pns_dgp.li_model_1()
     z = write_tables(out, model, jax.random.key(_SEED.value))
     command = [
-        *(sys.executable, "-m", "pns_estimate._command"),
+        *(sys.executable, "-m", "pns_estimate.command.main"),
         f"--observational={out / 'observational.parquet'}",
         f"--experimental={out / 'experimental.parquet'}",
         *("--treatment=x", "--outcome=y", f"--method={_METHOD.value}"),

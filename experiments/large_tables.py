@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
         out / "people", model, jax.random.fold_in(key, 2**31), _PEOPLE.value, None
     )
     command = [
-        *(sys.executable, "-m", "pns_estimate._command"),
+        *(sys.executable, "-m", "pns_estimate.command.main"),
         *(f"--{source}={out / source}" for source in pns_dgp.SOURCES),
         *("--treatment=x", "--outcome=y", f"--predict={out / 'people'}"),
         *(f"--memory_gb={_MEMORY_GB.value}", f"--out={out / 'run'}"),

@@ -115,7 +115,7 @@ def test_the_command_of_the_first_page_writes_the_files_it_lists(
     run = f"_command.run(['pns-estimate', *{arguments!r}])"
     for code in (
         tables,
-        f"{small_default}from pns_estimate import _command\n{run}",
+        f"{small_default}from pns_estimate.command import main as _command\n{run}",
     ):
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -75,7 +75,7 @@ def time_machine(sizes: Sizes, folder: Path) -> Iterator[Line]:
 
 def time_start(sizes: Sizes, folder: Path) -> Iterator[Line]:
     """Times help and imports in fresh processes, best of three."""
-    show_help = "from pns_estimate._command import run; run(['', '--help'])"
+    show_help = "from pns_estimate.command.main import run; run(['', '--help'])"
     for what, code, goal in (
         ("python alone", "pass", None),
         ("import pns_bounds", "import pns_bounds", 0.2),
@@ -278,7 +278,7 @@ def _run_command(
     """Runs the command on tables of some rows, in one process or several."""
     paths = _write_tables(folder, rows, sizes.asked)
     out = folder / f"run_{time.time_ns()}"
-    arguments = [sys.executable, "-m", "pns_estimate._command"]
+    arguments = [sys.executable, "-m", "pns_estimate.command.main"]
     arguments += [f"--{name}={path}" for name, path in paths.items()]
     arguments += ["--treatment=x", "--outcome=y", f"--method={sizes.method}"]
     arguments += [f"--out={out}"]

@@ -14,20 +14,18 @@ import pns_estimate as pe
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate import (
-    _command,
-    _command_language,
-    _command_run,
-    _flags,
-    _run_folder,
-)
 from pns_estimate._errors import InterruptedFitError
+from pns_estimate.command import flags as _flags
+from pns_estimate.command import language as _command_language
+from pns_estimate.command import main as _command
+from pns_estimate.command import run as _command_run
+from pns_estimate.command import run_folder as _run_folder
 from small_tables import LinearSampler, draw_table
 
 
 def command(*arguments, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "pns_estimate._command", *map(str, arguments)],
+        [sys.executable, "-m", "pns_estimate.command.main", *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -431,7 +429,7 @@ def test_a_rerun_after_kill_9_works(folder, in_process):
     program = (
         "import os, signal\n"
         "from pathlib import Path\n"
-        "from pns_estimate._run_folder import run_folder\n"
+        "from pns_estimate.command.run_folder import run_folder\n"
         "out = Path('killed')\n"
         "with run_folder(out):\n"
         "    (out / 'model').mkdir()\n"
@@ -510,7 +508,7 @@ def test_help_lists_the_flags_of_this_program_alone_by_section(in_process):
     assert done.returncode == 0 and not done.stderr
     assert "--load run/model" in done.stdout and "people who chose" in done.stdout
     listed = re.findall(r"^  --(\w+)", done.stdout, re.MULTILINE)
-    defined = flags.FLAGS.flags_by_module_dict()["pns_estimate._flags"]
+    defined = flags.FLAGS.flags_by_module_dict()["pns_estimate.command.flags"]
     assert sorted(listed) == sorted(flag.name for flag in defined)
     decisions = done.stdout.split("Decisions:")[1].split("Output:")[0]
     assert "--criterion maximin|minimax_regret" in decisions
@@ -528,7 +526,7 @@ def test_help_and_mistakes_in_flags_import_nothing_heavy():
     for argument, code in (("--help", 0), ("--alpha=x", 2)):
         program = (
             "import sys\n"
-            "from pns_estimate import _command\n"
+            "from pns_estimate.command import main as _command\n"
             f"try: _command.run(['pns-estimate', '{argument}'])\n"
             f"except SystemExit as ended: assert ended.code == {code}\n"
             "assert not {'jax', 'flax', 'pandas', 'matplotlib'} & set(sys.modules)"

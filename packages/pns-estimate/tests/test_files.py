@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate import _flags
-from pns_estimate._files import read_table
+from pns_estimate.command import flags as _flags
+from pns_estimate.tables.files import read_table
 
 TABLE = pd.DataFrame({"größe": [1.5, 2.25], "ort": ["Köln", "Zug"], "n": [1, 2]})
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 import pytest
-from pns_estimate import _draws
-from pns_estimate._draws import Draws, SomeDraws
+from pns_estimate.answers import draws as _draws
+from pns_estimate.answers.draws import Draws, SomeDraws
 from small_tables import draw_table
 
 

@@ -13,13 +13,11 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
-from pns_estimate import (
-    _html,
-    _report_averages,
-    _report_people,
-    _report_residual,
-    _summary,
-)
+from pns_estimate.fit import summary as _summary
+from pns_estimate.report import averages as _report_averages
+from pns_estimate.report import html as _html
+from pns_estimate.report import people as _report_people
+from pns_estimate.report import residual as _report_residual
 from small_tables import draw_table, fit, small_recipe
 
 EFFECT = pb.Estimand(

@@ -12,17 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate import (
-    _command,
-    _command_run,
-    _distinct_rows,
-    _streamed_answers,
-    _streams,
-)
-from pns_estimate._columns import COPIES, quantiles
-from pns_estimate._distinct_rows import FOLD, MemoryLimit, find_distinct_rows
-from pns_estimate._streams import Stream
+from pns_estimate.answers import streamed_answers as _streamed_answers
+from pns_estimate.command import main as _command
+from pns_estimate.command import run as _command_run
 from pns_estimate.methods import registry
+from pns_estimate.tables import distinct_rows as _distinct_rows
+from pns_estimate.tables import streams as _streams
+from pns_estimate.tables.columns import COPIES, quantiles
+from pns_estimate.tables.distinct_rows import FOLD, MemoryLimit, find_distinct_rows
+from pns_estimate.tables.streams import Stream
 from small_tables import draw_table, fit, small_recipe
 
 ANY = MemoryLimit(100.0, num_values=5)

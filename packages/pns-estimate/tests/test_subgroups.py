@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pytest
-from pns_estimate._subgroups import find_subgroups
+from pns_estimate.answers.subgroups import find_subgroups
 
 
 def test_groups_of_a_column_share_out_everybody_with_a_value():

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pytest
-from pns_estimate._preparation import prepare_tables
-from pns_estimate._training_data import Roles
+from pns_estimate.tables.preparation import prepare_tables
+from pns_estimate.tables.training_data import Roles
 from small_tables import draw_table, fit
 
 SETTINGS = pe.PnsEstimator("linear").get_params()

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pns_infer as pi
-from pns_infer import _solve
+from pns_infer.bootstrap import solve as _solve
 
 
 def outputs(params, z):

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pns_infer as pi
 import pytest
-from pns_infer import _balance
+from pns_infer.averages import balance as _balance
 from scipy import special
 
 KEY = jax.random.key(0)

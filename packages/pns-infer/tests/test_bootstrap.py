@@ -22,7 +22,7 @@ from bootstrap_examples import (
     logistic_outputs,
     solve_anchored,
 )
-from pns_infer import _cells
+from pns_infer.bootstrap import cells as _cells
 
 EXACT = pi.SolveConfig(damping=0.0, tolerance=1e-5, draws_per_batch=1000)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pns_infer as pi
 import pytest
 from bootstrap_examples import anchored_data
-from pns_infer import _cells
+from pns_infer.bootstrap import cells as _cells
 
 
 def test_cells_that_cannot_be_used_are_refused():

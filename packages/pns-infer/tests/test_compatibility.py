@@ -10,7 +10,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
-from pns_infer import _compatibility
+from pns_infer.core import compatibility as _compatibility
 from scipy import stats
 
 KEY = jax.random.key(0)

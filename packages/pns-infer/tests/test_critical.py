@@ -7,7 +7,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
-from pns_infer import _critical
+from pns_infer.core import critical as _critical
 
 DRAWS = 1000
 

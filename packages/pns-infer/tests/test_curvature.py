@@ -15,7 +15,8 @@ from bootstrap_examples import (
     logistic_data,
     solve_anchored,
 )
-from pns_infer import _cells, _curvature
+from pns_infer.bootstrap import cells as _cells
+from pns_infer.bootstrap import curvature as _curvature
 
 CURVATURES = ["hessian", "ggn", "estimating_equation"]
 

@@ -6,8 +6,8 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from held_out_examples import make_world, rough_units
-from pns_infer._frequencies import normal_tails
-from pns_infer._linear_means import linear_means
+from pns_infer.averages.frequencies import normal_tails
+from pns_infer.averages.linear_means import linear_means
 
 
 def counts_of(units):

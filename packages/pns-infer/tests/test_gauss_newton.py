@@ -12,7 +12,8 @@ from bootstrap_examples import (
     logistic_data,
     solve_anchored,
 )
-from pns_infer import _cells, _gauss_newton
+from pns_infer.bootstrap import cells as _cells
+from pns_infer.bootstrap import gauss_newton as _gauss_newton
 
 
 def test_the_matrix_is_that_of_jacobians_and_fisher_matrices():

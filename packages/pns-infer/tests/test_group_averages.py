@@ -5,7 +5,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from held_out_examples import NUM_CELLS, World, make_world, rough_units
-from pns_infer._debiased import bound_means
+from pns_infer.averages.debiased import bound_means
 
 
 def test_the_critical_value_is_that_of_multipliers_over_people():

@@ -5,7 +5,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from held_out_examples import make_world, rough_units
-from pns_infer._linear_means import linear_means, stack_means
+from pns_infer.averages.linear_means import linear_means, stack_means
 from scipy import stats
 
 

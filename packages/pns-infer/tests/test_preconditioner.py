@@ -5,7 +5,8 @@ import dataclasses
 import jax
 import numpy as np
 from bootstrap_examples import anchored_config, dense_curvature, solve_anchored
-from pns_infer import _preconditioner, _solve
+from pns_infer.bootstrap import preconditioner as _preconditioner
+from pns_infer.bootstrap import solve as _solve
 
 DAMPING = 1e-3
 

@@ -1,7 +1,7 @@
 """Ranks with ties: as breaking them at random does on average."""
 
 import numpy as np
-from pns_infer._ranking import rank_limits, share_between
+from pns_infer.averages.ranking import rank_limits, share_between
 
 
 def test_a_share_is_the_chance_under_random_breaking_of_ties():

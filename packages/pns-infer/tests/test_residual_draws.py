@@ -5,7 +5,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
-from pns_infer import _residual_draws
+from pns_infer.calibration import residual_draws as _residual_draws
 from residual_examples import MODEL, repeat
 
 OBSERVATIONAL = np.array([[30, 12], [9, 41]])

@@ -6,7 +6,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
-from pns_infer import _residual_profile
+from pns_infer.calibration import residual_profile as _residual_profile
 from residual_examples import MODEL, repeat
 
 

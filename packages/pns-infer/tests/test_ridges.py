@@ -6,7 +6,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
-from pns_infer import _ridges
+from pns_infer.calibration import ridges as _ridges
 from scipy import special, stats
 
 ALPHA, BETA = np.array([0.8, -0.6, 0.0]), np.array([0.0, 0.6, 0.8])

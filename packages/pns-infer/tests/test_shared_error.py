@@ -6,7 +6,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
-from pns_infer import _shared_error
+from pns_infer.calibration import shared_error as _shared_error
 
 
 def make_problem(seed, size, bias, spread, num_members=8):

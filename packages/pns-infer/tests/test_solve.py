@@ -12,7 +12,7 @@ from bootstrap_examples import (
     dense_curvature,
     solve_anchored,
 )
-from pns_infer import _solve
+from pns_infer.bootstrap import solve as _solve
 
 NUM_BODY = 12  # parameters of the features; those of the last layer follow
 

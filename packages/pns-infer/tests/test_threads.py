@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from pns_infer import _threads
+from pns_infer.core import threads as _threads
 
 
 def test_results_come_in_the_order_of_items_from_other_threads():

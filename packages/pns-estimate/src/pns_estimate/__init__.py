@@ -5,18 +5,16 @@ from typing import TYPE_CHECKING
 from pns_estimate._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from pns_estimate._calibration import calibrate_sampler
     from pns_estimate._compilation_cache import use_compilation_cache
-    from pns_estimate._decisions import Decision
     from pns_estimate._errors import NotFittedError, UserError
     from pns_estimate._estimator import PnsEstimator
-    from pns_estimate._held_out_rows import HeldOutRows
-    from pns_estimate._population import Population, SortedPeople
-    from pns_estimate._prediction import Prediction
-    from pns_estimate._question import Question
-    from pns_estimate._report import write_report
-    from pns_estimate._summary import FitSummary
-    from pns_estimate._table_checks import TableWarning
+    from pns_estimate.answers.decisions import Decision
+    from pns_estimate.answers.population import Population, SortedPeople
+    from pns_estimate.answers.prediction import Prediction
+    from pns_estimate.answers.question import Question
+    from pns_estimate.fit.calibration import calibrate_sampler
+    from pns_estimate.fit.held_out_rows import HeldOutRows
+    from pns_estimate.fit.summary import FitSummary
     from pns_estimate.methods import (
         METHODS,
         Method,
@@ -29,22 +27,24 @@ if TYPE_CHECKING:
     from pns_estimate.methods.bootstrap import make_bootstrap
     from pns_estimate.methods.crossfit import CrossFitRecipe
     from pns_estimate.methods.network import NetworkRecipe
+    from pns_estimate.report.page import write_report
+    from pns_estimate.tables.checks import TableWarning
 else:  # the same names, each imported when it is first asked for
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "_calibration": ["calibrate_sampler"],
+            "fit.calibration": ["calibrate_sampler"],
             "_compilation_cache": ["use_compilation_cache"],
-            "_decisions": ["Decision"],
+            "answers.decisions": ["Decision"],
             "_errors": ["NotFittedError", "UserError"],
             "_estimator": ["PnsEstimator"],
-            "_held_out_rows": ["HeldOutRows"],
-            "_population": ["Population", "SortedPeople"],
-            "_prediction": ["Prediction"],
-            "_question": ["Question"],
-            "_report": ["write_report"],
-            "_summary": ["FitSummary"],
-            "_table_checks": ["TableWarning"],
+            "fit.held_out_rows": ["HeldOutRows"],
+            "answers.population": ["Population", "SortedPeople"],
+            "answers.prediction": ["Prediction"],
+            "answers.question": ["Question"],
+            "report.page": ["write_report"],
+            "fit.summary": ["FitSummary"],
+            "tables.checks": ["TableWarning"],
             "methods": [
                 "METHODS",
                 "Method",

@@ -10,25 +10,25 @@ from typing import Any
 import jax
 import pns_models as pm
 
-from pns_estimate._columns import Missing, Unseen
-from pns_estimate._decisions import Decision
-from pns_estimate._draws import Draws
 from pns_estimate._errors import NotFittedError, UserError
-from pns_estimate._files import read_table
-from pns_estimate._fit_tables import TrainingPeople, fit_tables
-from pns_estimate._held_out_rows import HeldOutRows
-from pns_estimate._population import Population
-from pns_estimate._prediction import EstimandLike, Prediction, Target
-from pns_estimate._preparation import PreparedTables, prepare_tables
-from pns_estimate._question import Question
 from pns_estimate._questions import Questions
-from pns_estimate._report import write_report
-from pns_estimate._saving import FittedState, load_state, save_state
 from pns_estimate._settings import Settings, check_memory, check_settings
-from pns_estimate._streamed_answers import StreamedAnswers, write_intervals
-from pns_estimate._streams import Stream, as_stream, open_table
-from pns_estimate._summary import FitSummary
-from pns_estimate._training_data import Roles, WeightsAre
+from pns_estimate.answers.decisions import Decision
+from pns_estimate.answers.draws import Draws
+from pns_estimate.answers.population import Population
+from pns_estimate.answers.prediction import EstimandLike, Prediction, Target
+from pns_estimate.answers.question import Question
+from pns_estimate.answers.streamed_answers import StreamedAnswers, write_intervals
+from pns_estimate.fit.fit_tables import TrainingPeople, fit_tables
+from pns_estimate.fit.held_out_rows import HeldOutRows
+from pns_estimate.fit.saving import FittedState, load_state, save_state
+from pns_estimate.fit.summary import FitSummary
+from pns_estimate.report.page import write_report
+from pns_estimate.tables.columns import Missing, Unseen
+from pns_estimate.tables.files import read_table
+from pns_estimate.tables.preparation import PreparedTables, prepare_tables
+from pns_estimate.tables.streams import Stream, as_stream, open_table
+from pns_estimate.tables.training_data import Roles, WeightsAre
 
 _SAVED = ("method", "num_draws", "seed", "missing", "unseen", "calibrate")
 

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 import pns_infer as pi
 
-from pns_estimate._decisions import Decision, decide
 from pns_estimate._errors import UserError
-from pns_estimate._population import Population, SortedPeople, Source
-from pns_estimate._prediction import EstimandLike, Prediction, Side, Target
-from pns_estimate._summary import FitSummary
+from pns_estimate.answers.decisions import Decision, decide
+from pns_estimate.answers.population import Population, SortedPeople, Source
+from pns_estimate.answers.prediction import EstimandLike, Prediction, Side, Target
+from pns_estimate.fit.summary import FitSummary
 
 
 class Questions:

@@ -1,50 +1,14 @@
 """Precision-corrected inference for bounds that are maxima and minima of estimates."""
 
-from pns_infer._arm_calibration import ArmCalibration, calibrate_arms
-from pns_infer._assignment import (
+from pns_infer.averages.arm_calibration import ArmCalibration, calibrate_arms
+from pns_infer.averages.assignment import (
     AssignmentCheck,
     AssignmentWarning,
     check_assignment,
 )
-from pns_infer._average import AverageInterval, average_interval
-from pns_infer._balance import balanced_counts, experimental_chance
-from pns_infer._band import (
-    Band,
-    HeterogeneityTest,
-    ThresholdSet,
-    heterogeneity_test,
-    threshold_set,
-    uniform_band,
-)
-from pns_infer._bootstrap import (
-    BootstrapResult,
-    NotConvergedWarning,
-    SolveStatus,
-    solve_bootstrap,
-)
-from pns_infer._bootstrap_draws import bootstrap_draws, linear_draws
-from pns_infer._bootstrap_problem import (
-    TWO_TABLES,
-    BootstrapProblem,
-    CellLayout,
-    SolveConfig,
-    TwoStage,
-)
-from pns_infer._calibration import (
-    DrawCalibration,
-    calibrate_draws,
-    choose_calibration_rows,
-    combine_members,
-    neighborhoods,
-    scale_draws,
-    shift_draws,
-)
-from pns_infer._compatibility import CompatibilityTest, compatibility_test
-from pns_infer._covariance import frequency_covariance, term_covariance
-from pns_infer._credible import credible_intervals
-from pns_infer._critical import TooFewDrawsError
-from pns_infer._debiased import DebiasedAverage, debiased_average
-from pns_infer._decisions import (
+from pns_infer.averages.balance import balanced_counts, experimental_chance
+from pns_infer.averages.debiased import DebiasedAverage, debiased_average
+from pns_infer.averages.decisions import (
     PolicyValue,
     Recommendation,
     ValueCurve,
@@ -54,51 +18,91 @@ from pns_infer._decisions import (
     recommend,
     value_curve,
 )
-from pns_infer._frequencies import Difference, frequency_interval, trial_difference
-from pns_infer._group_averages import (
+from pns_infer.averages.frequencies import (
+    Difference,
+    frequency_interval,
+    trial_difference,
+)
+from pns_infer.averages.group_averages import (
     GroupAverages,
     SortedGroups,
     group_averages,
     sorted_groups,
 )
-from pns_infer._held_out import HeldOutUnits, make_held_out_units
-from pns_infer._intervals import (
-    CorrectedIntervals,
-    intervals_from_draws,
-    intervals_from_estimates,
-)
-from pns_infer._jackknife import jackknife_scale
-from pns_infer._linear_draws import LinearDraws
-from pns_infer._metrics import (
-    Scores,
-    Summary,
-    score_intervals,
-    summarize_scores,
-    summarize_values,
-)
-from pns_infer._per_point import per_point_draws
-from pns_infer._prepare_units import PreparedUnits, prepare_units
-from pns_infer._residual_draws import draw_residual, residual_mean
-from pns_infer._residual_profile import (
-    ResidualProfile,
-    ResidualSettings,
-    profile_residual,
-)
-from pns_infer._ridges import (
-    RidgeCorrection,
-    RidgeFit,
-    find_index,
-    fit_ridges,
-)
-from pns_infer._score_test import ScoreTest, score_test
-from pns_infer._shared_error import SharedError, shared_error
-from pns_infer._source_model import (
+from pns_infer.averages.held_out import HeldOutUnits, make_held_out_units
+from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
+from pns_infer.averages.score_test import ScoreTest, score_test
+from pns_infer.averages.source_model import (
     RatioSummary,
     compare_sources,
     fit_logistic,
     predict_logistic,
     source_probability,
     target_ratio,
+)
+from pns_infer.bootstrap.draws import bootstrap_draws, linear_draws
+from pns_infer.bootstrap.multiplier import (
+    BootstrapResult,
+    NotConvergedWarning,
+    SolveStatus,
+    solve_bootstrap,
+)
+from pns_infer.bootstrap.per_point import per_point_draws
+from pns_infer.bootstrap.problem import (
+    TWO_TABLES,
+    BootstrapProblem,
+    CellLayout,
+    SolveConfig,
+    TwoStage,
+)
+from pns_infer.calibration.draw_scale import (
+    DrawCalibration,
+    calibrate_draws,
+    choose_calibration_rows,
+    combine_members,
+    neighborhoods,
+    scale_draws,
+    shift_draws,
+)
+from pns_infer.calibration.jackknife import jackknife_scale
+from pns_infer.calibration.linear_draws import LinearDraws
+from pns_infer.calibration.residual_draws import draw_residual, residual_mean
+from pns_infer.calibration.residual_profile import (
+    ResidualProfile,
+    ResidualSettings,
+    profile_residual,
+)
+from pns_infer.calibration.ridges import (
+    RidgeCorrection,
+    RidgeFit,
+    find_index,
+    fit_ridges,
+)
+from pns_infer.calibration.shared_error import SharedError, shared_error
+from pns_infer.core.average import AverageInterval, average_interval
+from pns_infer.core.band import (
+    Band,
+    HeterogeneityTest,
+    ThresholdSet,
+    heterogeneity_test,
+    threshold_set,
+    uniform_band,
+)
+from pns_infer.core.compatibility import CompatibilityTest, compatibility_test
+from pns_infer.core.covariance import frequency_covariance, term_covariance
+from pns_infer.core.credible import credible_intervals
+from pns_infer.core.critical import TooFewDrawsError
+from pns_infer.core.intervals import (
+    CorrectedIntervals,
+    intervals_from_draws,
+    intervals_from_estimates,
+)
+from pns_infer.core.metrics import (
+    Scores,
+    Summary,
+    score_intervals,
+    summarize_scores,
+    summarize_values,
 )
 
 __all__ = [

@@ -1,0 +1,258 @@
+"""Answers for some people: encoded once, drawn once, asked as often as one likes."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pandas as pd
+import pns_bounds as pb
+import pns_infer as pi
+
+from pns_estimate._errors import UserError
+from pns_estimate.answers.draws import DrawBlocks, SomeDraws
+from pns_estimate.methods import Sampler
+
+EstimandLike = str | pb.Estimand
+Target = Literal["set", "parameter"]
+Side = Literal["both", "lower", "upper"]
+_Result = TypeVar("_Result")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """People with their covariates, and everything that can be asked about them.
+
+    Draws are made once, when a question first needs them, and once for all people who share
+    their covariates: nothing else tells their answers apart. Estimands are given by name
+    (`pns_bounds.ESTIMANDS` lists them) or as a `pns_bounds.Estimand`.
+
+    Attributes:
+      people: the rows as they were given, covariates alone.
+      z: [m, d] encoded covariates, each vector once.
+      place: [n] of each person's covariates in z.
+      is_outside: [n] whether a covariate lies outside what training saw.
+      sampler: estimates and draws atoms.
+      draws: for each row of z, block by block.
+      sample_size: number of units behind the estimates.
+    """
+
+    people: pd.DataFrame
+    z: np.ndarray
+    place: np.ndarray
+    is_outside: np.ndarray
+    sampler: Sampler
+    draws: DrawBlocks
+    sample_size: float
+
+    def take(self, positions: Any) -> "Prediction":
+        """Keeps the people at some positions; their draws are not made again."""
+        chosen = np.unique(np.asarray(positions, int))
+        kept, place = np.unique(self.place[chosen], return_inverse=True)
+        return dataclasses.replace(
+            self,
+            people=self.people.iloc[chosen],
+            z=self.z[kept],
+            place=place,
+            is_outside=self.is_outside[chosen],
+            draws=SomeDraws(self.draws, kept),
+        )
+
+    def intervals(
+        self,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        target: Target = "set",
+    ) -> pd.DataFrame:
+        """Computes an interval for each person; see `PnsEstimator.intervals`."""
+        bounded = find_estimand(estimand)
+        _check_alpha(alpha)
+        if target not in ("set", "parameter"):
+            raise UserError(f"target must be 'set' or 'parameter', got {target!r}.")
+        if self.sampler.is_posterior:
+            result = _with_enough_draws(
+                lambda: pi.credible_intervals(
+                    self.draws, alpha, estimand=bounded, target=target
+                )
+            )
+        elif self.sampler.has_draws:
+            result = _with_enough_draws(
+                lambda: pi.intervals_from_draws(
+                    self.draws,
+                    alpha,
+                    sample_size=self.sample_size,
+                    target=target,
+                    estimand=bounded,
+                )
+            )
+        else:
+            result = _plug_in(bounded, self.sampler.atoms(self.z))
+        result = pi.CorrectedIntervals(*(field[self.place] for field in result))
+        names = (
+            np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object),
+            np.array([*bounded.upper_labels, f"{bounded.ceiling:g}"], object),
+        )
+        return pd.DataFrame(
+            {
+                "lower": result.lower,
+                "upper": result.upper,
+                "bound_lower": result.bound_lower,
+                "bound_upper": result.bound_upper,
+                "binding_lower": names[0][result.binding_lower],
+                "binding_upper": names[1][result.binding_upper],
+                "is_empty": result.is_empty,
+                "is_outside": self.is_outside,
+            },
+            index=self.people.index,
+        )
+
+    def band(
+        self, alpha: float = 0.05, estimand: EstimandLike = "pns", side: Side = "both"
+    ) -> pd.DataFrame:
+        """Computes a band that holds for all people at once."""
+        band = self._band(alpha, estimand, side)
+        columns = {"lower": band.lower, "upper": band.upper, "is_empty": band.is_empty}
+        return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
+
+    def threshold_set(
+        self, threshold: float, alpha: float = 0.05, estimand: EstimandLike = "pns"
+    ) -> pd.Series:
+        """Finds who surely exceeds a threshold; see `PnsEstimator.threshold_set`."""
+        band = self._band(alpha, estimand, "lower")
+        above = pi.threshold_set(band, threshold).above[self.place]
+        name = f"{find_estimand(estimand).name} > {threshold:g}"
+        return pd.Series(above, index=self.people.index, name=name)
+
+    def average(
+        self,
+        mask: Any = None,
+        weights: Any = None,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+    ) -> pi.AverageInterval:
+        """Computes an interval for the mean over these people, or some of them."""
+        share = _subgroup(len(self.place), mask, weights)
+        groups = self.average_groups(share[None], alpha, estimand)
+        return pi.AverageInterval(*(field[0].item() for field in groups))
+
+    def average_groups(
+        self, weights: Any, alpha: float = 0.05, estimand: EstimandLike = "pns"
+    ) -> pi.AverageInterval:
+        """Computes `average` for several groups; weights are [num_groups, n]."""
+        bounded = find_estimand(estimand)
+        _check_alpha(alpha)
+        weights = _check_groups(weights, len(self.place))
+        weights = np.stack([np.bincount(self.place, w, len(self.z)) for w in weights])
+        if not self.sampler.has_draws:
+            ends = _plug_in(bounded, self.sampler.atoms(self.z))
+            share = weights / weights.sum(axis=1, keepdims=True)
+            low, high = share @ ends.lower, share @ ends.upper
+            return pi.AverageInterval(low, high, low, high, low > high)
+        return _with_enough_draws(
+            lambda: pi.average_interval(
+                self.draws,
+                alpha,
+                sample_size=self.sample_size,
+                weights=weights,
+                estimand=bounded,
+            )
+        )
+
+    def atoms(self) -> pd.DataFrame:
+        """Estimates the six probabilities of each person; see `PnsEstimator.atoms`."""
+        atoms = self.sampler.atoms(self.z)
+        columns = {f"mu{x}": atoms.mu[:, x] for x in (0, 1)}
+        columns |= {f"p{x}{y}": atoms.joint[:, x, y] for x, y in np.ndindex(2, 2)}
+        return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
+
+    def _band(self, alpha: float, estimand: EstimandLike, side: Side) -> pi.Band:
+        bounded = find_estimand(estimand)
+        _check_alpha(alpha)
+        if not self.sampler.has_draws:
+            raise UserError(
+                "a method without draws has no band; fit another method than 'plug_in'."
+            )
+        return _with_enough_draws(
+            lambda: pi.uniform_band(
+                self.draws,
+                alpha,
+                estimand=bounded,
+                statistic="one_sided",
+                side=side,
+            )
+        )
+
+
+def find_estimand(estimand: EstimandLike) -> pb.Estimand:
+    """Returns the estimand of a name; an estimand is returned as it is."""
+    if isinstance(estimand, pb.Estimand):
+        return estimand
+    if estimand not in pb.ESTIMANDS:
+        raise UserError(
+            f"estimand must be one of {list(pb.ESTIMANDS)}, or a pns_bounds.Estimand, "
+            f"got {estimand!r}."
+        )
+    return pb.ESTIMANDS[estimand]
+
+
+def _with_enough_draws(call: Callable[[], _Result]) -> _Result:
+    try:
+        return call()
+    except pi.TooFewDrawsError as error:
+        raise UserError(
+            f"{error} Fit with a larger num_draws, or take a larger alpha."
+        ) from error
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise UserError(f"alpha must lie in (0, 1), got {alpha}; 0.05 asks for 95%.")
+
+
+def _plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:
+    """Takes the extreme terms of the estimates, uncorrected."""
+    lower, upper = estimand.terms(atoms, undefined="limits")
+    low = np.maximum(lower.max(axis=-1), estimand.floor)
+    high = np.minimum(upper.min(axis=-1), estimand.ceiling)
+    return pi.CorrectedIntervals(
+        lower=low,
+        upper=high,
+        bound_lower=low,
+        bound_upper=high,
+        kappa_lower=np.zeros_like(low),
+        kappa_upper=np.zeros_like(high),
+        binding_lower=np.where(low <= estimand.floor, -1, lower.argmax(axis=-1)),
+        binding_upper=np.where(high >= estimand.ceiling, -1, upper.argmin(axis=-1)),
+        is_empty=low > high,
+    )
+
+
+def _check_groups(weights: Any, count: int) -> np.ndarray:
+    weights = np.asarray(weights, float)
+    if (
+        weights.ndim != 2
+        or weights.shape[1] != count
+        or not np.all(np.isfinite(weights) & (weights >= 0))
+        or not np.all(weights.sum(axis=1) > 0)
+    ):
+        raise UserError(
+            f"weights must have shape [num_groups, {count}], be finite and not negative, "
+            "and not be all 0 in a group."
+        )
+    return weights
+
+
+def _subgroup(count: int, mask: Any, weights: Any) -> np.ndarray:
+    share = np.ones(count) if weights is None else np.asarray(weights, float)
+    if share.shape != (count,):
+        raise UserError(f"weights must be {count} numbers, one per row.")
+    if mask is not None:
+        chosen = np.asarray(mask)
+        if chosen.shape != (count,) or chosen.dtype != bool:
+            raise UserError(f"mask must be {count} booleans, one per row.")
+        share = share * chosen
+    if not np.all(share >= 0) or not share.sum() > 0:
+        raise UserError(
+            f"the subgroup must be {count} weights, not negative and not all 0."
+        )
+    return share

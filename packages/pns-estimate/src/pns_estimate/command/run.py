@@ -1,0 +1,361 @@
+"""What the command `pns-estimate` does once its flags are read."""
+
+import dataclasses
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pandas as pd
+import pns_infer as pi
+import pns_models as pm
+from absl import flags
+
+from pns_estimate._compilation_cache import use_compilation_cache
+from pns_estimate._errors import UserError
+from pns_estimate._estimator import PnsEstimator
+from pns_estimate._settings import check_memory
+from pns_estimate.answers.decisions import Criterion, Decision, check_decision, decide
+from pns_estimate.answers.enough_draws import check_num_draws
+from pns_estimate.answers.prediction import Prediction, Target
+from pns_estimate.answers.question import Question
+from pns_estimate.answers.streamed_answers import check_people
+from pns_estimate.command import flags as _flags
+from pns_estimate.command.language import in_flags
+from pns_estimate.command.run_folder import (
+    CHECKPOINTS,
+    MODEL,
+    check_run_folder,
+    run_folder,
+)
+from pns_estimate.methods import METHODS, get_method
+from pns_estimate.report.page import write_report
+from pns_estimate.tables.checks import TableWarning
+from pns_estimate.tables.columns import Encoder, Missing, Unseen
+from pns_estimate.tables.files import complete_file, write_json
+from pns_estimate.tables.preparation import PreparedTables, prepare_tables
+from pns_estimate.tables.streams import Stream, open_table
+from pns_estimate.tables.training_data import Roles, WeightsAre
+
+_FOR_FITS = (
+    *(_flags.METHOD, _flags.SEED, _flags.DRAWS, _flags.MISSING, _flags.UNSEEN),
+    *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
+    *(_flags.COVARIATES, _flags.TREATMENT_REFERENCE, _flags.OUTCOME_REFERENCE),
+)
+
+
+_CSV_ROWS = 200_000  # of streamed people; more are written as Parquet alone
+
+
+def _say(text: str) -> None:
+    if pm.is_writer():
+        print(text, file=sys.stderr, flush=True)
+
+
+def _check_flags(arguments: Sequence[str]) -> Path:
+    if arguments:
+        raise UserError(f"only flags are taken, got {list(arguments)}; see --help.")
+    if _flags.OUT.value is None:
+        raise UserError("say where to write with --out; see --help.")
+    needed = (
+        *(_flags.OBSERVATIONAL, _flags.EXPERIMENTAL),
+        *(_flags.TREATMENT, _flags.OUTCOME),
+    )
+    if _flags.LOAD.value is not None:
+        given = [f"--{flag.name}" for flag in (*needed, *_FOR_FITS) if flag.present]
+        if given:
+            raise UserError(f"--load fits nothing, so leave out {', '.join(given)}.")
+        if _flags.PREDICT.value is None:
+            raise UserError("--load needs --predict: the people to answer for.")
+    else:
+        absent = [f"--{flag.name}" for flag in needed if flag.value is None]
+        if absent:
+            raise UserError(f"{', '.join(absent)} must be given; see --help.")
+    if _flags.METHOD.value not in METHODS:
+        raise UserError(
+            f"--method must be one of {', '.join(METHODS)}, got {_flags.METHOD.value!r}."
+        )
+    _check_question()
+    out = Path(_flags.OUT.value)
+    if not _flags.DISTRIBUTED.value and not _flags.PROCESS_ID.value:
+        check_run_folder(out)  # else only the process that writes can tell
+    return out
+
+
+def _join_processes() -> None:
+    """Joins the other processes of the run, if there are any."""
+    given = {
+        "coordinator_address": _flags.COORDINATOR_ADDRESS.value,
+        "num_processes": _flags.NUM_PROCESSES.value,
+        "process_id": _flags.PROCESS_ID.value,
+    }
+    if not _flags.DISTRIBUTED.value and all(v is None for v in given.values()):
+        return
+    if _flags.LOAD.value is not None:
+        raise UserError("--load fits nothing, so one process is enough.")
+    try:
+        pm.join_processes(**given)
+    except ValueError as error:
+        names = "|".join(given)
+        raise UserError(re.sub(rf"\b({names})\b", r"--\1", str(error))) from error
+
+
+def _check_question() -> None:
+    """Raises unless alpha, threshold, draws and decision fit together."""
+    if not 0 < _flags.ALPHA.value < 1:
+        raise UserError(f"--alpha must lie in (0, 1), got {_flags.ALPHA.value}.")
+    check_memory(_flags.MEMORY_GB.value)
+    question, decision = _read_question(), _read_decision()
+    question.check()
+    if decision is not None:
+        check_decision(decision)
+    else:
+        for flag in (_flags.COST, _flags.BUDGET, _flags.CRITERION):
+            if flag.present:
+                raise UserError(f"--{flag.name} is for decisions: give --gains, too.")
+    if _flags.LOAD.value is None and _flags.METHOD.value != "plug_in":
+        method = get_method(_flags.METHOD.value)
+        check_num_draws(method, _flags.DRAWS.value, question, decision)
+
+
+def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
+    """Fits and saves, or loads; returns the estimator and the people to answer for.
+
+    All that can be wrong with tables and people is found before the fit.
+    """
+    if _flags.LOAD.value is not None:
+        estimator = PnsEstimator.load(_flags.LOAD.value)
+        people = _open(_flags.PREDICT, "prediction")
+        _check_people(people, estimator._fitted().encoder)
+        return estimator, people
+    _say("reading tables")
+    estimator = PnsEstimator(
+        _flags.METHOD.value,
+        num_draws=_flags.DRAWS.value,
+        seed=_flags.SEED.value,
+        missing=cast(Missing, _flags.MISSING.value),  # the flag allows no other values
+        unseen=cast(Unseen, _flags.UNSEEN.value),
+        progress=pm.is_writer(),
+        checkpoint_dir=out / CHECKPOINTS,
+    )
+    prepared, people = _prepare(estimator)
+    rows = [f"{number:,}" for number in prepared.data.num_rows.values()]
+    _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
+    estimator._fit_prepared(prepared)
+    if pm.is_writer():
+        estimator.save(out / MODEL)
+    return estimator, people
+
+
+def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
+    """Reads and checks the tables and the people to answer for."""
+    assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
+    experimental = _open(_flags.EXPERIMENTAL, "experimental")
+    observational = _open(_flags.OBSERVATIONAL, "observational")
+    people = experimental
+    if _flags.PREDICT.value is not None:
+        people = _open(_flags.PREDICT, "prediction")
+    roles = Roles(
+        _flags.TREATMENT.value,
+        _flags.OUTCOME.value,
+        _flags.WEIGHTS.value,
+        cast(WeightsAre, _flags.WEIGHTS_ARE.value),
+        _flags.GROUPS.value,
+        _flags.TREATMENT_REFERENCE.value,
+        _flags.OUTCOME_REFERENCE.value,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", pi.AssignmentWarning)
+        warnings.simplefilter("always", TableWarning)
+        prepared = prepare_tables(
+            (observational, experimental),
+            roles,
+            _flags.COVARIATES.value,
+            _read_assignment(),
+            estimator.get_params(),
+            _flags.MEMORY_GB.value,
+        )
+    for warning in caught:
+        _say(f"warning: {in_flags(str(warning.message))}")
+    if _flags.PREDICT.value is not None:
+        _check_people(people, prepared.data.encoder)
+    return prepared, people
+
+
+def _open(flag: flags.FlagHolder[str | None], name: str) -> pd.DataFrame | Stream:
+    """Reads the table that a flag names, or opens it as a stream."""
+    table = open_table(
+        flag.value, name, _flags.MEMORY_GB.value, progress=True, tell=_say
+    )
+    asked = _flags.EXPERIMENTAL if _flags.PREDICT.value is None else _flags.PREDICT
+    if flag is asked and isinstance(table, Stream) and _flags.GAINS.value is not None:
+        raise UserError(
+            "--gains needs people who fit into memory, and those to answer for are "
+            "streamed; give fewer of them to --predict, as one file."
+        )
+    return table
+
+
+def _check_people(people: pd.DataFrame | Stream, encoder: Encoder) -> None:
+    """Raises if there is somebody who cannot be answered for."""
+    if isinstance(people, Stream):
+        check_people(people, encoder)
+    else:
+        encoder.encode(people, "prediction")
+
+
+def _read_assignment() -> float | str | None:
+    """Reads a number if it is one, else the name of a column."""
+    try:
+        return (
+            None if _flags.ASSIGNMENT.value is None else float(_flags.ASSIGNMENT.value)
+        )
+    except ValueError:
+        return _flags.ASSIGNMENT.value
+
+
+def _read_question() -> Question:
+    asked = _flags.PREDICT.value
+    return Question(
+        _flags.ESTIMAND.value,
+        cast(Target, _flags.TARGET.value),
+        _flags.ALPHA.value,
+        _flags.THRESHOLD.value,
+        _flags.OUTCOME_IS_BAD.value,
+        "the people of the trial" if asked is None else f"the rows of {asked}",
+    )
+
+
+def _read_decision() -> Decision | None:
+    if _flags.GAINS.value is None:
+        return None
+    return Decision(
+        _flags.GAINS.value,
+        _flags.COST.value,
+        _flags.BUDGET.value,
+        cast(Criterion, _flags.CRITERION.value),
+    )
+
+
+def _write_averages(
+    estimator: PnsEstimator, out: Path, decision: Decision | None
+) -> str:
+    """Writes what is known of the tables' people; returns the averages to print."""
+    population = estimator.population_
+    found = population.comparison(_flags.ALPHA.value, _flags.ESTIMAND.value)
+    tables = {
+        "averages": found,
+        "sorted_groups": population.sorted_groups(alpha=_flags.ALPHA.value).table,
+        "subgroups": population.subgroups(
+            alpha=_flags.ALPHA.value, estimand=_flags.ESTIMAND.value
+        ),
+    }
+    if decision is not None:
+        tables["values"] = population.value(decision, _flags.ALPHA.value)
+    for name, table in tables.items():
+        _write_csv(out / f"{name}.csv", table)
+    return "average over the people of both tables\n" + found.to_string(
+        float_format=lambda value: f"{value:.3f}"
+    )
+
+
+def _write_csv(path: Path, table: pd.DataFrame) -> None:
+    with complete_file(path) as aside:
+        table.to_csv(aside, index_label=table.index.name or "row")
+
+
+def answer(arguments: Sequence[str]) -> None:
+    """Fits or loads, answers for people and writes everything to `--out`.
+
+    Args:
+      arguments: what the command line has beside the flags, the program first.
+    """
+    out = _check_flags(arguments[1:])
+    _join_processes()
+    use_compilation_cache()
+    if not pm.is_writer():
+        _estimate(out)
+        return
+    with run_folder(out):
+        estimator, people = _estimate(out)
+        try:
+            answers = _write_answers(estimator, people, out)
+        except BaseException:
+            if _flags.LOAD.value is None:
+                _say(f"the fitted model is kept: --load {out / MODEL}")
+            raise
+    print(answers)
+
+
+def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
+    """Writes all but the model; returns what to print."""
+    written = _write_intervals(estimator, people, out)
+    prediction, question = written.prediction, _read_question()
+    if isinstance(people, Stream):
+        question = dataclasses.replace(
+            question, people=f"a sample of {question.people}"
+        )
+    decision = _read_decision()
+    if decision is not None:
+        decided = decide(prediction, decision, _flags.ALPHA.value)
+        _write_csv(out / "decisions.csv", decided)
+    averages = ""
+    if estimator.has_population:
+        averages = f"\n{_write_averages(estimator, out, decision)}\n\n"
+    _say("report")
+    write_report(
+        out / "report.html",
+        prediction,
+        estimator.summary_,
+        question,
+        estimator.population_ if estimator.has_population else None,
+        decision,
+        out / "summary.json",
+    )
+    write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
+    if estimator.compatibility()["p_value"] < 0.05:
+        _say("warning: the two tables contradict each other; see the report.")
+    first = written.first.to_string(float_format=lambda value: f"{value:.3f}")
+    counted = f"{written.num_rows:,} intervals: {written.path}"
+    return f"{first}\n\n{counted}\n{averages}report: {out / 'report.html'}"
+
+
+class _Written(NamedTuple):
+    """Intervals that were written: how many, where, the first, and whom to report on."""
+
+    num_rows: int
+    path: Path
+    first: pd.DataFrame
+    prediction: Prediction
+
+
+def _write_intervals(estimator: PnsEstimator, people: Any, out: Path) -> _Written:
+    """Writes intervals.parquet, and intervals.csv unless it would be huge."""
+    options = (
+        _flags.ALPHA.value,
+        _flags.ESTIMAND.value,
+        cast(Target, _flags.TARGET.value),
+    )
+    whole, text = out / "intervals.parquet", out / "intervals.csv"
+    if isinstance(people, Stream):
+        size = people.num_rows()
+        _say(f"intervals for {size:,} people")
+        is_long = size > _CSV_ROWS
+        if is_long:
+            _say(
+                f"no intervals.csv: {size:,} people, and it is for {_CSV_ROWS:,} at most"
+            )
+        answers = estimator._write_intervals(
+            whole, people, *options, csv_path=None if is_long else text
+        )
+        prediction = estimator.predict(answers.sample)
+        return _Written(size, whole if is_long else text, answers.first, prediction)
+    _say(f"intervals for {len(people):,} people")
+    prediction = estimator.predict(people)
+    table = prediction.intervals(*options)
+    with complete_file(whole) as aside:
+        table.to_parquet(aside)
+    _write_csv(text, table)
+    return _Written(len(table), text, table.head(), prediction)

@@ -1,0 +1,1 @@
+"""From encoded tables to what a fit leaves behind."""

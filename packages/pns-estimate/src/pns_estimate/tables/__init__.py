@@ -1,0 +1,1 @@
+"""Two tables as they are given: read, checked, encoded."""

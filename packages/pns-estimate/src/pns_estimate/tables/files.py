@@ -1,0 +1,187 @@
+"""Tables in and out: CSV and Parquet, and files that appear only when complete."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pns_estimate._errors import UserError, storage_reason
+from pns_estimate.tables.text_format import sniff_format
+
+_TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+
+def read_table(
+    source: Any, name: str, tell: Callable[[str], None] | None = None
+) -> pd.DataFrame:
+    """Reads a table, or a path that ends in .csv, .tsv (also with .gz) or .parquet.
+
+    Args:
+      source: a DataFrame, a table of another library that speaks Arrow (polars,
+        pyarrow), NumPy arrays by column name (a dictionary, or one structured array), or
+        where a file is.
+      name: what to call it in messages.
+      tell: is called with a note if a text file is unusual.
+    """
+    if isinstance(source, pd.DataFrame):
+        table = source
+    elif hasattr(source, "__arrow_c_stream__"):
+        table = pa.table(source).to_pandas()
+    elif isinstance(source, (Mapping, np.ndarray)):
+        table = _from_arrays(source, name)
+    elif not isinstance(source, (str, os.PathLike)):
+        raise UserError(
+            f"the {name} table must be a DataFrame or a path, got "
+            f"{type(source).__name__}."
+        )
+    else:
+        path = Path(source)
+        if path.is_dir():
+            raise UserError(
+                f"the {name} table {path} is a folder, which only fit and write_intervals "
+                "read."
+            )
+        if not path.is_file():
+            raise UserError(f"the {name} table {path} is not a file.")
+        try:
+            if path.suffix.lower() == ".parquet":
+                table = pd.read_parquet(path)
+            elif path.name.lower().endswith(_TEXT):
+                style = sniff_format(path)
+                options = style._asdict()
+                if path.suffix.lower() == ".gz":
+                    options["compression"] = "gzip"
+                _check_header(path, name, options)
+                table = pd.read_csv(path, **options)
+                if tell is not None and style.note() is not None:
+                    tell(f"the {name} table {path} is read as {style.note()}")
+                if not isinstance(table.index, pd.RangeIndex):
+                    raise UserError(
+                        f"the {name} table {path} has rows with more fields than its "
+                        "header names; name every column."
+                    )
+            else:
+                raise UserError(
+                    f"the {name} table {path} must end in .csv, .tsv, .csv.gz, .tsv.gz or "
+                    ".parquet."
+                )
+        except UserError:
+            raise
+        except Exception as error:  # every reader has errors of its own
+            raise UserError(
+                f"the {name} table {path} cannot be read ({first_line(error)}); check "
+                "that it is complete and what its ending says."
+            ) from error
+    repeated = table.columns[table.columns.duplicated()].unique().tolist()
+    if repeated:
+        raise UserError(
+            f"the {name} table has the column names {repeated} more than once; rename "
+            "them."
+        )
+    if not len(table):
+        raise UserError(f"the {name} table has no rows.")
+    return table
+
+
+def _check_header(path: Path, name: str, options: dict[str, Any]) -> None:
+    """Raises for repeated names, which pandas would rename in silence."""
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str, **options).iloc[0]
+    repeated = header[header.duplicated()].unique().tolist()
+    if repeated:
+        raise UserError(
+            f"the {name} table has the column names {repeated} more than once; rename "
+            "them."
+        )
+
+
+def _from_arrays(source: Mapping[str, Any] | np.ndarray, name: str) -> pd.DataFrame:
+    """Makes a table of a dictionary of columns, or of an array whose fields have names."""
+    if isinstance(source, np.ndarray):
+        if source.dtype.names is None:
+            raise UserError(
+                f"the {name} table is an array without column names; give a dictionary "
+                "of columns, such as {'x': array[:, 0]}, or a DataFrame."
+            )
+        source = {field: source[field] for field in source.dtype.names}
+    columns = {column: np.asarray(values) for column, values in source.items()}
+    shapes = {column: values.shape for column, values in columns.items()}
+    if any(len(shape) != 1 for shape in shapes.values()) or len({*shapes.values()}) > 1:
+        raise UserError(
+            f"the columns of the {name} table must be lists of the same length, got "
+            f"shapes { ({c: list(s) for c, s in shapes.items()}) }."
+        )
+    return pd.DataFrame(columns)
+
+
+def first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Writes JSON; the file appears when complete."""
+    with complete_file(path) as aside:
+        aside.write_text(json.dumps(values, indent=1) + "\n")
+
+
+@contextmanager
+def _full_disk_as_user_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = storage_reason(error)
+        if reason is None:
+            raise
+        raise UserError(f"{path} cannot be written: {reason}.") from error
+
+
+@contextmanager
+def complete_file(path: Path) -> Iterator[Path]:
+    """Gives a path to write to, and moves what was written to `path` at the end."""
+    path = Path(path).absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+    os.close(handle)
+    aside = Path(name)
+    try:
+        with _full_disk_as_user_error(path):
+            yield aside
+        aside.chmod(0o644)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def complete_folder(folder: Path) -> Iterator[Path]:
+    """Gives a folder to fill, and moves it to `folder`, which must not exist."""
+    folder = Path(folder).absolute()
+    if folder.exists():
+        raise UserError(f"{folder} exists already; name a new folder, or remove it.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}.") from error
+    try:
+        with _full_disk_as_user_error(folder):
+            yield aside
+        aside.chmod(0o755)
+        aside.rename(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise

@@ -1,0 +1,1 @@
+"""Averages over the people of two tables, and decisions; no draws."""

@@ -1,0 +1,124 @@
+"""Counts of strata as if both sources had one law of covariates.
+
+Units of a stratum are similar, not equal. If the sources differ in how often they have
+which covariates, frequencies of the stratum differ although every unit's law is the same.
+Overlap weights undo that: an observational unit counts by the chance that one with its
+covariates is experimental, and the other way around; then both sources have the covariates'
+law with density proportional to e (1 - e), e that chance.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+
+from pns_infer.averages.source_model import fit_logistic, predict_logistic
+
+Array = Any  # NumPy or JAX
+_MOST_COLUMNS = 100  # of a full quadratic model
+_FITTED_ROWS = 50_000
+_BLOCK = 65_536
+
+
+def experimental_chance(
+    rng: np.random.Generator,
+    z: Float[np.ndarray, "n d"],
+    num_observational: Float[np.ndarray, " n"],
+    num_experimental: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
+    """Estimates the chance that a unit with these covariates is experimental.
+
+    A ridge logistic regression on covariates, their squares and, if there are few
+    covariates, their products.
+
+    Args:
+      rng: chooses 50,000 rows to fit, if there are more.
+      z: covariates on comparable scales.
+      num_observational: units of each row, or their weight.
+      num_experimental: units of each row.
+
+    Example:
+      >>> import numpy as np
+      >>> z = np.array([[0.0], [1.0]])
+      >>> observational, experimental = np.array([[1000.0, 3000.0], [3000.0, 1000.0]])
+      >>> rng = np.random.default_rng(0)
+      >>> experimental_chance(rng, z, observational, experimental).round(2).tolist()
+      [0.75, 0.25]
+    """
+    total = num_observational + num_experimental
+    used = np.flatnonzero(total > 0)
+    if len(used) > _FITTED_ROWS:
+        used = rng.choice(used, _FITTED_ROWS, replace=False)
+    share = num_experimental[used] / total[used]
+    beta = fit_logistic(_quadratic(z[used]), share, total[used])
+    blocks = [z[start : start + _BLOCK] for start in range(0, len(z), _BLOCK)]
+    return np.concatenate([predict_logistic(_quadratic(b), beta) for b in blocks])
+
+
+def balanced_counts(
+    stratum: Int[np.ndarray, " n"],
+    chance: Float[np.ndarray, " n"],
+    observational: Num[Array, "n 2 2"],
+    experimental: Num[Array, "n 2 2"],
+    squares: tuple[Num[Array, "n 2 2"], Num[Array, "n 2 2"]] | None = None,
+) -> tuple[Float[np.ndarray, "num_strata 2 2"], Float[np.ndarray, "num_strata 2 2"]]:
+    """Sums rows by stratum with overlap weights, on the scale of effective sample sizes.
+
+    Frequencies are weighted ones. Totals, of a stratum's observational counts and of each
+    of its arms, are Kish's effective sample sizes (sum w)^2 / sum w^2, so counts may be
+    taken as if they were counts of independent units, for `compatibility_test`.
+
+    Args:
+      stratum: of each row, from 0.
+      chance: that a unit with the row's covariates is experimental.
+      observational: counts `[..., x, y]`, or sums of weights.
+      experimental: counts `[..., arm, y]`, or sums of weights.
+      squares: sums of squared weights where counts are sums of weights; if None, a count
+        of c is c units of weight 1.
+
+    Returns:
+      Observational and experimental counts of each stratum.
+
+    Example:
+      >>> import numpy as np
+      >>> # Units of the first row all respond, those of the second never do.
+      >>> observational = np.array([[[0, 5], [0, 5]], [[15, 0], [15, 0]]])
+      >>> experimental = np.array([[[0, 15], [0, 15]], [[5, 0], [5, 0]]])
+      >>> stratum, chance = np.array([0, 0]), np.array([0.75, 0.25])
+      >>> tables = balanced_counts(stratum, chance, observational, experimental)
+      >>> [float(t[..., 1].sum() / t.sum()) for t in tables]  # 1/4 and 3/4 before
+      [0.5, 0.5]
+      >>> float(tables[0].sum())  # (7.5 + 7.5)^2 / (10 * 0.75^2 + 30 * 0.25^2)
+      30.0
+    """
+    parts = (np.asarray(observational, float), np.asarray(experimental, float))
+    seconds = parts if squares is None else [np.asarray(s, float) for s in squares]
+    factors = (chance[:, None, None], 1 - chance[:, None, None])
+    # All observational cells have one total, the cells of each arm another.
+    axes = ((1, 2), (2,))
+    results = []
+    for part, second, factor, axis in zip(parts, seconds, factors, axes, strict=True):
+        sums = _sum_by(stratum, part * factor)
+        weight = sums.sum(axis=axis, keepdims=True)
+        square = _sum_by(stratum, second * factor**2).sum(axis=axis, keepdims=True)
+        scale = np.divide(weight, square, out=np.zeros_like(weight), where=square > 0)
+        results.append(sums * scale)
+    return results[0], results[1]
+
+
+def _sum_by(
+    stratum: Int[np.ndarray, " n"], values: Float[np.ndarray, "n 2 2"]
+) -> Float[np.ndarray, "num_strata 2 2"]:
+    sums = np.zeros((stratum.max() + 1, 2, 2))
+    np.add.at(sums, stratum, values)
+    return sums
+
+
+def _quadratic(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
+    """Adds squares, and products if that makes few columns."""
+    z = np.asarray(z, float)
+    num_columns = z.shape[1]
+    if num_columns * (num_columns + 3) // 2 > _MOST_COLUMNS:
+        return np.concatenate([z, z**2], axis=1)
+    first, second = np.triu_indices(num_columns)
+    return np.concatenate([z, z[:, first] * z[:, second]], axis=1)

@@ -1,0 +1,260 @@
+"""Averages of many subgroups at once, and of people sorted by predicted benefit."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Float, Int
+from scipy import stats
+
+from pns_infer.averages.debiased import bound_means
+from pns_infer.averages.frequencies import check_average, normal_tails
+from pns_infer.averages.held_out import HeldOutUnits
+from pns_infer.averages.linear_means import (
+    LinearMeans,
+    Source,
+    linear_means,
+    stack_means,
+    target_weights,
+)
+from pns_infer.averages.ranking import rank_limits, share_between
+from pns_infer.core.critical import order_statistic
+
+
+class GroupAverages(NamedTuple):
+    """Intervals of averages that hold for all groups at once.
+
+    Attributes:
+      lower: lower ends.
+      upper: upper ends.
+      bound_lower: estimated bounds.
+      bound_upper: estimated bounds.
+      standard_error_lower: of bound_lower.
+      standard_error_upper: of bound_upper.
+      kappa: standard errors between bound and end, beside what skewness adds.
+    """
+
+    lower: Float[np.ndarray, " num_groups"]
+    upper: Float[np.ndarray, " num_groups"]
+    bound_lower: Float[np.ndarray, " num_groups"]
+    bound_upper: Float[np.ndarray, " num_groups"]
+    standard_error_lower: Float[np.ndarray, " num_groups"]
+    standard_error_upper: Float[np.ndarray, " num_groups"]
+    kappa: float
+
+
+class SortedGroups(NamedTuple):
+    """Averages of people sorted by held-out predicted benefit.
+
+    Attributes:
+      benefit: average PNS of each group, the least predicted first.
+      harm: average harm of each group; all intervals of both hold at once.
+      member: share of each row in each group.
+      effect: estimated mean of mu1 - mu0 in each group, which the trial identifies.
+      effect_error: standard errors of the effects.
+      gap_lower: lower end of the interval of the last group's average PNS minus the
+        first's.
+      gap_upper: its upper end.
+      p_value: of the hypothesis that the last group's average PNS is no greater than the
+        first's. Small only if their bounds are apart.
+      effect_p_value: of the hypothesis that the effects of both are equal.
+    """
+
+    benefit: GroupAverages
+    harm: GroupAverages
+    member: Float[np.ndarray, "num_groups n"]
+    effect: Float[np.ndarray, " num_groups"]
+    effect_error: Float[np.ndarray, " num_groups"]
+    gap_lower: float
+    gap_upper: float
+    p_value: float
+    effect_p_value: float
+
+
+def group_averages(
+    units: HeldOutUnits,
+    members: Float[np.ndarray, "num_groups n"],
+    alpha: float = 0.05,
+    *,
+    estimand: pb.Estimand = pb.PNS,
+    source: Source = "both",
+) -> GroupAverages:
+    """Computes debiased averages of subgroups with simultaneous intervals.
+
+    All intervals contain their identified sets with probability 1 - alpha: one critical
+    value, the quantile of the greatest error of any end in a multiplier bootstrap over
+    clusters with normal multipliers.
+
+    Args:
+      units: rows of both sources.
+      members: weight of each row in each group, or booleans; see `linear_means`.
+      alpha: the probability that any interval misses.
+      estimand: as for `debiased_average`.
+      source: whose covariates the target population has.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
+      >>> counts = np.array([*observed, *first, *observed, *second])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
+      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
+      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> found = group_averages(units, [np.arange(16) < 8, np.arange(16) > 7])
+      >>> found.bound_lower.round(3).tolist(), found.bound_upper.round(3).tolist()
+      ([0.45, 0.15], [0.6, 0.35])
+      >>> found.kappa > 1.96  # four ends hold at once
+      True
+    """
+    check_average(estimand, alpha)
+    members = np.atleast_2d(np.asarray(members, float))
+    if not len(members):
+        raise ValueError("there are no subgroups.")
+    means = stack_means([bound_means(units, estimand, m, source) for m in members])
+    limits = [(estimand.floor, estimand.ceiling)] * len(members)
+    return _simultaneous(means, limits, alpha)
+
+
+def sorted_groups(
+    units: HeldOutUnits,
+    fold: Int[np.ndarray, " n"] | None = None,
+    alpha: float = 0.05,
+    *,
+    num_groups: int = 5,
+    source: Source = "both",
+) -> SortedGroups:
+    """Sorts people by held-out predicted benefit and averages each part.
+
+    The prediction is the middle of a row's estimated bounds on PNS. Models of a fold did
+    not see its people, so differences between groups are confirmed on new people.
+
+    Args:
+      units: rows of both sources.
+      fold: people are sorted within folds.
+      alpha: the probability that any interval of a group misses.
+      num_groups: of equal weight in the target population.
+      source: whose covariates the target population has.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> from pns_infer import make_held_out_units
+      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
+      >>> counts = np.array([*observed, *first, *observed, *second])
+      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
+      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
+      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
+      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
+      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> found = sorted_groups(units, num_groups=2)
+      >>> found.effect.round(3).tolist()  # mu1 - mu0, the least predicted benefit first
+      [-0.05, 0.45]
+      >>> found.benefit.bound_lower.round(3).tolist()
+      [0.15, 0.45]
+    """
+    check_average(pb.PNS, alpha)
+    if num_groups < 2:
+        raise ValueError(f"num_groups must be at least 2, got {num_groups}.")
+    score = np.add(*predicted_bounds(units, pb.PNS))
+    limits = rank_limits(score, target_weights(units, source), fold)
+    edges = np.linspace(0, 1, num_groups + 1)
+    member = np.stack(
+        [share_between(limits, *edges[i : i + 2]) for i in range(num_groups)]
+    )
+    means = stack_means(
+        [
+            bound_means(units, estimand, each, source)
+            for estimand in (pb.PNS, pb.HARM)
+            for each in member
+        ]
+    )
+    both = _simultaneous(means, [(0.0, 1.0)] * (2 * num_groups), alpha)
+    parts = [
+        GroupAverages(*(field[part] for field in both[:-1]), kappa=both.kappa)
+        for part in (slice(num_groups), slice(num_groups, None))
+    ]
+    effect = stack_means([_effect(units, each, source) for each in member])
+    gap = effect.combine(np.eye(num_groups)[-1:] - np.eye(num_groups)[:1])
+    gap_lower, gap_upper, p_value = _compare_ends(means, 2 * (num_groups - 1), alpha)
+    return SortedGroups(
+        benefit=parts[0],
+        harm=parts[1],
+        member=member,
+        effect=effect.estimate,
+        effect_error=effect.standard_error,
+        gap_lower=gap_lower,
+        gap_upper=gap_upper,
+        p_value=p_value,
+        effect_p_value=float(
+            2 * stats.norm.sf(abs(gap.estimate[0]) / gap.standard_error[0])
+        ),
+    )
+
+
+def predicted_bounds(
+    units: HeldOutUnits, estimand: pb.Estimand
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Returns each row's bounds by its held-out atoms: to sort by, not to believe."""
+    atoms = pb.project_to_compatible(units.atoms)
+    interval = estimand.bounds(atoms, incompatible="allow")
+    return interval.lower, interval.upper
+
+
+def simultaneous_value(
+    means: LinearMeans, signs: Float[np.ndarray, " k"], alpha: float
+) -> float:
+    """Returns the quantile of the greatest one-sided error, in standard errors."""
+    tails = signs[:, None] * normal_tails(means)
+    greatest = np.sort(tails[means.standard_error > 0].max(axis=0, initial=0.0))
+    return float(greatest[order_statistic(len(greatest), 1 - alpha)])
+
+
+def _simultaneous(
+    means: LinearMeans, limits: list[tuple[float, float]], alpha: float
+) -> GroupAverages:
+    """Makes intervals of pairs (lower, upper) of means."""
+    signs = np.tile([1.0, -1.0], len(limits))
+    kappa = simultaneous_value(means, signs, alpha)
+    error = means.standard_error
+    margin = kappa * error + means.skew_margin(-signs, kappa)
+    ends = means.estimate - signs * margin
+    floor, ceiling = np.array(limits).T
+    return GroupAverages(
+        lower=np.maximum(ends[::2], floor),
+        upper=np.minimum(ends[1::2], ceiling),
+        bound_lower=np.clip(means.estimate[::2], floor, ceiling),
+        bound_upper=np.clip(means.estimate[1::2], floor, ceiling),
+        standard_error_lower=error[::2],
+        standard_error_upper=error[1::2],
+        kappa=kappa,
+    )
+
+
+def _effect(
+    units: HeldOutUnits, member: Float[np.ndarray, " n"], source: Source
+) -> LinearMeans:
+    """Estimates the mean of mu1 - mu0 over a group."""
+    matrix = np.broadcast_to([1.0, -1, 0, 0, 0, 0], (units.sample_size, 1, 6))
+    return linear_means(units, matrix, np.zeros((units.sample_size, 1)), member, source)
+
+
+def _compare_ends(
+    means: LinearMeans, last: int, alpha: float
+) -> tuple[float, float, float]:
+    """Compares the bounds at place `last` with the first ones.
+
+    Terms may be chosen better in one group than in the other, so that chosen bounds of
+    the same name differ though the truth does not: only opposite bounds are compared.
+    """
+    matrix = np.zeros((2, len(means.estimate)))
+    matrix[0, last], matrix[0, 1] = 1, -1  # least last minus greatest first
+    matrix[1, last + 1], matrix[1, 0] = 1, -1
+    gaps = means.combine(matrix)
+    error = gaps.standard_error
+    z = stats.norm.ppf(1 - alpha / 2)
+    ends = gaps.estimate + z * error * np.array([-1, 1])
+    p_value = stats.norm.sf(gaps.estimate[0] / error[0]) if error[0] > 0 else 1.0
+    return float(ends[0]), float(ends[1]), float(p_value)

@@ -1,0 +1,1 @@
+"""The multiplier bootstrap of a two-stage problem."""

@@ -1,0 +1,182 @@
+"""What a multiplier bootstrap is about: functions and settings, equal by value.
+
+The vocabulary of this folder:
+
+- A cell is a covariate vector z and its counts: how many units with these covariates had
+  each outcome. An outcome is a column of `counts`; each belongs to one source.
+- The score of a unit is the gradient of its negative log-likelihood. The estimator solves
+  Psi(theta) = 0: Psi is the sum over cells and columns of count times score, each source
+  divided by its own number of units.
+- A draw gives every unit an independent N(0, 1) multiplier; c units of one cell and column
+  thus get sqrt(c) N(0, 1), exactly. G is the sum of multiplied scores, divided as Psi is.
+- J is the derivative of Psi. A draw shifts the parameters by -J^{-1} G.
+
+The solves do not depend on where the estimator is evaluated: they are done once, and a
+point then costs one Jacobian-vector product per draw.
+
+Curvatures. The anchored network is trained with the joint law held fixed inside the
+experimental likelihood; `frozen_nll` says so. Its score differentiates the first argument
+alone, so J is not symmetric:
+
+- 'estimating_equation': J itself, both arguments live.
+- 'hessian': J without the part that goes through the frozen argument. Symmetric; J itself
+  for an ordinary likelihood.
+- 'ggn': the generalized Gauss-Newton matrix of the same, with the expected (Fisher)
+  curvature of the outputs. Symmetric and never negative.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+from jaxtyping import Array, Float, PyTree
+
+from pns_infer.core.inputs import check_option
+
+Scope = Literal["full", "last_layer"]
+Curvature = Literal["hessian", "ggn", "estimating_equation"]
+ModelFunction = Callable[[Any, jax.Array], Any]  # of params and z
+
+
+class CellLayout(NamedTuple):
+    """What the columns of `counts` are.
+
+    Attributes:
+      group: columns of the same group are the outcomes of one trial; their
+        probabilities sum to 1.
+      source: the source a column belongs to; each is divided by its own size.
+    """
+
+    group: tuple[int, ...]
+    source: tuple[int, ...]
+
+
+TWO_TABLES = CellLayout(group=(0, 0, 0, 0, 1, 1, 2, 2), source=(0, 0, 0, 0, 1, 1, 1, 1))
+"""Four observational outcomes (x, y), then two experimental outcomes for each arm."""
+
+
+class TwoStage(NamedTuple):
+    """A network as features and a last layer; its params are a pair (body, head).
+
+    Itself a function of params and z, and equal to another of the same two functions.
+
+    Attributes:
+      features: maps body parameters and z [n, d] to features [n, width].
+      head: maps head parameters and features [n, width] to outputs [n, k].
+    """
+
+    features: Callable[[Any, jax.Array], jax.Array]
+    head: Callable[[Any, jax.Array], jax.Array]
+
+    def __call__(self, params: PyTree, z: Float[Array, "n d"]) -> Float[Array, "n k"]:
+        """Evaluates the whole network."""
+        body, head = params
+        return self.head(head, self.features(body, z))
+
+
+@dataclasses.dataclass(frozen=True)
+class BootstrapProblem:
+    """Which estimator is bootstrapped. Problems of the same functions are equal.
+
+    Nothing is compiled again for an equal problem and arrays of the same shapes. Two
+    functions are equal only if they are the same object (two `functools.partial` or
+    lambdas never are), so define them once.
+
+    Attributes:
+      outputs: maps params and z [n, d] to outputs [n, k]; or a TwoStage.
+      nll: maps outputs [n, k] and counts [n, c] to the negative log-likelihood of each
+        cell [n]; linear in the counts, and for a single count -log of its probability.
+      frozen_nll: instead of `nll`, if training stops gradients at a part of the outputs:
+        maps outputs, frozen outputs and counts to [n].
+      layout: what the columns of counts are.
+      scope: 'full', or 'last_layer' (needs a TwoStage), which takes the features as
+        fixed.
+    """
+
+    outputs: Callable[[Any, jax.Array], jax.Array] | TwoStage
+    _: dataclasses.KW_ONLY
+    nll: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    frozen_nll: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
+    layout: CellLayout = TWO_TABLES
+    scope: Scope = "full"
+
+    def __post_init__(self) -> None:
+        check_option("scope", self.scope, ("full", "last_layer"))
+        if (self.nll is None) == (self.frozen_nll is None):
+            raise ValueError("a problem needs either nll or frozen_nll, not both.")
+        if self.scope == "last_layer" and not isinstance(self.outputs, TwoStage):
+            raise ValueError(
+                "scope='last_layer' needs outputs as a TwoStage of features and head."
+            )
+        if len(self.layout.source) != len(self.layout.group):
+            raise ValueError(
+                "a layout needs as many sources as groups, one per column."
+            )
+
+    @property
+    def function(self) -> Callable[[Any, jax.Array], jax.Array]:
+        """What is bootstrapped: the head alone for scope='last_layer'."""
+        if self.scope == "last_layer" and isinstance(self.outputs, TwoStage):
+            return self.outputs.head
+        return self.outputs
+
+    def losses(
+        self,
+        outputs: Float[Array, "n k"],
+        frozen: Float[Array, "n k"],
+        counts: Float[Array, "n c"],
+    ) -> Float[Array, " n"]:
+        """Evaluates the negative log-likelihood of each cell."""
+        if self.frozen_nll is not None:
+            return self.frozen_nll(outputs, frozen, counts)
+        assert self.nll is not None  # __post_init__
+        return self.nll(outputs, counts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SolveConfig:
+    """How the linear systems are solved.
+
+    Attributes:
+      curvature: 'ggn', 'hessian' or 'estimating_equation'.
+      damping: added to the diagonal of J, whose scale is that of a mean loss.
+      direct_up_to: number of parameters up to which J is formed and factored, once for
+        all draws; beyond that solves are iterative. Matrix and factor take 16 bytes per
+        pair of parameters (1 GB for 8,000) and the time of forming them grows with the
+        number of pairs, that of factoring them faster still.
+      preconditioner_rank: products with 'ggn' that are spent on finding its large
+        eigenvalues before iterative solves; 0 for none. Other curvatures have none.
+      max_iterations: of conjugate gradients (GMRES for 'estimating_equation').
+      tolerance: relative residual at which they stop; a result with more than that, and
+        than 0.001, has not converged.
+      rows_per_batch: cells whose activations are held at a time.
+      draws_per_batch: draws whose activations a device holds at a time.
+    """
+
+    curvature: Curvature = "ggn"
+    damping: float = 1e-4
+    direct_up_to: int = 8000
+    preconditioner_rank: int = 200
+    max_iterations: int = 50
+    tolerance: float = 1e-3
+    rows_per_batch: int = 8192
+    draws_per_batch: int = 25
+
+    def __post_init__(self) -> None:
+        allowed = ("hessian", "ggn", "estimating_equation")
+        check_option("curvature", self.curvature, allowed)
+        if not self.damping >= 0:
+            raise ValueError(f"damping must not be negative, got {self.damping}.")
+        if not self.tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
+        for name in ("direct_up_to", "preconditioner_rank"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} must not be negative, got {getattr(self, name)}."
+                )
+        for name in ("max_iterations", "rows_per_batch", "draws_per_batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} must be at least 1, got {getattr(self, name)}."
+                )

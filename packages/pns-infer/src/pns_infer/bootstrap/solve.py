@@ -1,0 +1,199 @@
+"""Solves (J + damping) x = b for many right-hand sides, and says how well."""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.scipy.sparse.linalg import cg, gmres
+from jaxtyping import Array, Float, PyTree
+from scipy import linalg
+
+from pns_infer.bootstrap.cells import Cells
+from pns_infer.bootstrap.curvature import dense_matrix, make_equation, product
+from pns_infer.bootstrap.gauss_newton import gauss_newton_matrix
+from pns_infer.bootstrap.preconditioner import Preconditioner, make_preconditioner
+from pns_infer.bootstrap.problem import BootstrapProblem, Curvature, SolveConfig
+
+Vectors = Float[np.ndarray, "d num_parameters"]
+Residuals = Float[np.ndarray, " d"]  # relative
+Matrix = Float[np.ndarray, "num_parameters num_parameters"]
+Solver = Callable[[Vectors], tuple[Vectors, Residuals]]
+
+
+class _Method(NamedTuple):
+    """What an iterative solve is compiled for."""
+
+    curvature: Curvature
+    max_iterations: int
+    transpose: bool
+
+
+def make_solver(
+    problem: BootstrapProblem,
+    config: SolveConfig,
+    params: PyTree,
+    cells: Cells,
+    transpose: bool = False,
+) -> Solver:
+    """Prepares the solves: direct up to some number of parameters, then iterative.
+
+    Args:
+      problem: the estimator.
+      config: curvature, damping, and when to stop.
+      params: the estimate, of the bootstrapped function.
+      cells: the data.
+      transpose: whether to solve with the transpose of J; only that of
+        'estimating_equation' is another matrix.
+
+    Returns:
+      A function that maps right-hand sides to solutions and relative residuals.
+    """
+    transpose = transpose and config.curvature == "estimating_equation"
+    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+    if num_parameters <= config.direct_up_to:
+        matrix = _damped_matrix(problem, config, params, cells)
+        return _make_direct(matrix.T if transpose else matrix, config)
+    method = _Method(config.curvature, config.max_iterations, transpose)
+    preconditioner = make_preconditioner(problem, config, params, cells)
+    return functools.partial(
+        _solve_in_batches, problem, config, method, params, cells, preconditioner
+    )
+
+
+def _damped_matrix(
+    problem: BootstrapProblem, config: SolveConfig, params: PyTree, cells: Cells
+) -> Matrix:
+    if config.curvature == "ggn":
+        matrix = gauss_newton_matrix(problem, params, cells)
+    else:
+        matrix = np.array(dense_matrix(problem, config.curvature, params, cells), float)
+    matrix[np.diag_indices(len(matrix))] += config.damping
+    return matrix
+
+
+def _make_direct(matrix: Matrix, config: SolveConfig) -> Solver:
+    """Factors the matrix, in double precision."""
+    name = (
+        f"the matrix {config.curvature!r} of {len(matrix)} parameters with damping "
+        f"{config.damping:g}"
+    )
+    if not np.all(np.isfinite(matrix)):
+        raise ValueError(
+            f"{name} is not finite; check that params and outputs are finite."
+        )
+    if config.curvature == "estimating_equation":
+        return functools.partial(_solve_directly, matrix, _factor_any(matrix, name))
+    symmetric = matrix if config.curvature == "ggn" else (matrix + matrix.T) / 2
+    return functools.partial(_solve_directly, matrix, _factor_positive(symmetric, name))
+
+
+def _factor_positive(matrix: Matrix, name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Factors a symmetric positive matrix; returns what solves with it."""
+    try:
+        factor = linalg.cho_factor(matrix, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise ValueError(
+            f"{name} is not positive definite; take more damping, or curvature='ggn'."
+        ) from error
+    return functools.partial(linalg.cho_solve, factor, check_finite=False)
+
+
+def _factor_any(matrix: Matrix, name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Factors any matrix that has an inverse; returns what solves with it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", linalg.LinAlgWarning)
+        try:
+            factor = linalg.lu_factor(matrix, check_finite=False)
+        except linalg.LinAlgWarning as error:
+            raise ValueError(f"{name} has no inverse; take more damping.") from error
+    return functools.partial(linalg.lu_solve, factor, check_finite=False)
+
+
+def _solve_directly(
+    matrix: Matrix, solve: Callable[[np.ndarray], np.ndarray], right: Vectors
+) -> tuple[Vectors, Residuals]:
+    """Substitutes back for all right-hand sides at once."""
+    solutions = solve(np.asarray(right, float).T).T
+    residuals = _relative(solutions @ matrix.T - right, right)
+    return solutions.astype(right.dtype), residuals
+
+
+def _solve_in_batches(
+    problem: BootstrapProblem,
+    config: SolveConfig,
+    method: _Method,
+    params: PyTree,
+    cells: Cells,
+    preconditioner: Preconditioner,
+    right: Vectors,
+) -> tuple[Vectors, Residuals]:
+    """Solves for as many right-hand sides at a time as activations may be held for."""
+    solutions, gaps = [], []
+    size = config.draws_per_batch * jax.local_device_count()
+    for start in range(0, len(right), size):
+        batch = right[start : start + size]
+        solution, gap = _solve_iteratively(
+            problem,
+            method,
+            params,
+            cells,
+            preconditioner,
+            _spread(batch),
+            config.damping,
+            config.tolerance,
+        )
+        solutions.append(np.asarray(solution)[: len(batch)])
+        gaps.append(np.asarray(gap)[: len(batch)])
+    return np.concatenate(solutions), _relative(np.concatenate(gaps), right)
+
+
+def _spread(right: Vectors) -> Vectors | Float[Array, "filled num_parameters"]:
+    """Deals right-hand sides to the devices of this process, filled up with zeros."""
+    devices = jax.local_devices()
+    if len(devices) == 1:
+        return right
+    filled = np.pad(right, ((0, -len(right) % len(devices)), (0, 0)))
+    mesh = jax.sharding.Mesh(np.array(devices), ("draw",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("draw"))
+    return jax.device_put(filled, sharding)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _solve_iteratively(
+    problem: BootstrapProblem,
+    method: _Method,
+    params: PyTree,
+    cells: Cells,
+    preconditioner: Preconditioner,
+    right: Float[Array, "d num_parameters"],
+    damping: float,
+    tolerance: float,
+) -> tuple[Float[Array, "d num_parameters"], Float[Array, "d num_parameters"]]:
+    """Returns solutions, and what they leave of the right-hand sides."""
+    equation = make_equation(problem, params, cells, damping)
+    apply = functools.partial(product, equation, method.curvature)
+    if method.transpose:
+        apply = _transposed(apply, equation.vector)
+    if method.curvature == "estimating_equation":
+        restart = min(20, method.max_iterations)
+        cycles = -(-method.max_iterations // restart)
+        solve = functools.partial(gmres, apply, restart=restart, maxiter=cycles)
+    else:
+        solve = functools.partial(cg, apply, maxiter=method.max_iterations)
+    solutions = jax.vmap(lambda b: solve(b, tol=tolerance, M=preconditioner)[0])(right)
+    return solutions, jax.vmap(apply)(solutions) - right
+
+
+def _transposed(
+    apply: Callable[[jax.Array], jax.Array], vector: jax.Array
+) -> Callable[[jax.Array], jax.Array]:
+    transposed = jax.linear_transpose(apply, vector)
+    return lambda direction: transposed(direction)[0]
+
+
+def _relative(gap: Vectors, right: Vectors) -> Residuals:
+    size = np.linalg.norm(right, axis=1)
+    return np.linalg.norm(gap, axis=1) / np.where(size > 0, size, 1)

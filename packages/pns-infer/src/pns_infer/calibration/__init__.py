@@ -1,0 +1,1 @@
+"""How far draws are trusted: their scale, counts of cells, corrections."""

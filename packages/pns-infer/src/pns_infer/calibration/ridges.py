@@ -1,0 +1,409 @@
+"""Ridge corrections: what a model misses along one linear combination of covariates.
+
+A model of atoms is smooth. Where outcomes change abruptly along an *index*, a linear
+combination of covariates, units with nearly the same index share the model's error though
+they need not share a single covariate. So along the index the observed numbers of units O
+and those that the model expects, E, are summed in a moving normal window, and the model's
+probability of each outcome is multiplied by
+
+    ratio = (N O / E + strength) / (N + strength),    N the units in the window,
+
+a function of the index alone, a *ridge function*; this is projection pursuit with one step
+for each index. Two indices are tried for each source: the one that predicts the outcomes
+of the arms best, and the one that predicts the treatment that people chose best, each by the
+likelihood of a single-index model within the linear combinations that the model itself
+uses. Window and strength have the greatest likelihood on units of folds that neither the
+model nor the ratios saw; where none raises it, nothing is corrected.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Bool, Float, Int, Num
+from scipy import ndimage, optimize
+
+from pns_infer.core.inputs import checked_counts
+
+Array = Any  # NumPy or JAX
+
+NUM_INDICES = 2  # of the outcome and of the treatment
+_NUM_BINS, _REACH = 4096, 5.0  # of an index with variance 1, from -5 to 5
+_WINDOWS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)  # standard deviations of a window
+_STRENGTHS = (100.0, 400.0)
+_LEAST_GAIN = 2.0  # of log-likelihood: one for each of two settings
+_MAX_RATIO = 8.0
+# The search for an index.
+_SEARCH_WINDOW, _SEARCH_PRIOR, _SEARCH_ROWS = 0.1, 10.0, 60_000
+_SEARCH_BINS, _NUM_ANGLES, _NUM_STARTS, _NUM_STEPS = 512, 64, 300, 60
+
+
+class RidgeCorrection(NamedTuple):
+    """Ratios along two indices, on the log scale; zeros where nothing is corrected.
+
+    Attributes:
+      directions: the indices are `z @ directions.T + offsets`, with variance 1.
+      offsets: see above.
+      observational: of the four outcomes of the log, by bin of each index.
+      experimental: of the outcomes of each arm, by bin of each index.
+      windows: of each source (log, trial) and index; 0 where nothing is corrected.
+    """
+
+    directions: Float[np.ndarray, "2 d"]
+    offsets: Float[np.ndarray, "2"]
+    observational: Float[np.ndarray, "2 bins 1 4"]
+    experimental: Float[np.ndarray, "2 bins 2 2"]
+    windows: Float[np.ndarray, "2 2"]
+
+    def apply(self, z: Float[Array, "n d"], atoms: pb.Atoms) -> pb.Atoms:
+        """Corrects a model's atoms [n] of units with covariates z.
+
+        A corrected mu that the corrected joint law does not admit is moved to the
+        nearest value that it does.
+        """
+        place = _bins(np.asarray(z, float) @ self.directions.T + self.offsets)
+        tables = (self.observational, self.experimental)
+        laws = []
+        for law, table in zip(_laws(atoms), tables, strict=True):
+            logs = sum(table[i][place[:, i]] for i in range(NUM_INDICES))
+            laws.append(_multiply(law, np.exp(logs)))
+        return _make_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
+
+
+class RidgeFit(NamedTuple):
+    """Result of `fit_ridges`.
+
+    Attributes:
+      correction: for the model that saw all folds.
+      held_out: corrected atoms of each row, by model and ratios that did not see it.
+      gain: log-likelihood of units not seen that the corrections added, by source.
+    """
+
+    correction: RidgeCorrection
+    held_out: pb.Atoms
+    gain: tuple[float, float]
+
+
+class _Part(NamedTuple):
+    """A model, the rows whose units it was corrected by, and its indices."""
+
+    seen: Bool[np.ndarray, " n"]
+    place: Int[np.ndarray, "n 2"]
+    directions: Float[np.ndarray, "2 d"]
+    offsets: Float[np.ndarray, "2"]
+
+
+def fit_ridges(
+    rng: np.random.Generator,
+    z: Float[Array, "n d"],
+    observational: Num[Array, "n 2 2"],
+    experimental: Num[Array, "n 2 2"],
+    fold: Int[Array, " n"],
+    models: pb.Atoms,
+    subspaces: Float[Array, "num_models d b"],
+) -> RidgeFit:
+    """Fits corrections along two indices of each source, cross-fitted.
+
+    Args:
+      rng: decides which rows the indices are searched by if there are many.
+      z: covariates of each row.
+      observational: counts `[..., x, y]` of each row, units of one fold.
+      experimental: counts `[..., arm, y]`.
+      fold: of each row, from 0.
+      models: [num_folds + 1, n] atoms of every row: those of the model that did not see
+        fold 0, fold 1 and so on, then of the one that saw all.
+      subspaces: for each of these models, columns whose products with z are the linear
+        combinations that it uses, uncorrelated and of variance 1.
+
+    Returns:
+      The correction of the last model, and corrected held-out atoms.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> z = np.linspace(-1, 1, 200)[:, None]
+      >>> observational = np.full((200, 2, 2), 25)
+      >>> arms = [[50, 50], [70, 30]], [[50, 50], [40, 60]]
+      >>> experimental = np.where(z[..., None] < 0, *arms)
+      >>> models = pb.Atoms(np.full((3, 200, 2, 2), 0.25), np.full((3, 200, 2), 0.5))
+      >>> rng, fold = np.random.default_rng(0), np.arange(200) % 2
+      >>> tables, basis = (observational, experimental), np.ones((3, 1, 1)) / z.std()
+      >>> fit = fit_ridges(rng, z, *tables, fold, models, basis)
+      >>> fit.held_out.mu[[50, 150], 1].round(1).tolist()  # 0.5 before
+      [0.3, 0.6]
+    """
+    z, fold = np.asarray(z, float), np.asarray(fold)
+    subspaces = np.asarray(subspaces, float)
+    shape = (len(z), 2, 2)
+    counts = [
+        checked_counts("observational", observational, shape).reshape(-1, 1, 4),
+        checked_counts("experimental", experimental, shape),
+    ]
+    num_models = len(models.mu)
+    if num_models != fold.max() + 2 or len(subspaces) != num_models:
+        raise ValueError(
+            "models and subspaces must be one for each fold and one for all, "
+            f"{fold.max() + 2}; got {num_models} and {len(subspaces)}."
+        )
+    parts = [
+        _find_indices(rng, z, counts, fold != j, subspaces[j])
+        for j in range(num_models)
+    ]
+    laws = [_laws(pb.Atoms(models.joint[j], models.mu[j])) for j in range(num_models)]
+    results = [
+        _correct_source(parts, fold, counts[source], [law[source] for law in laws])
+        for source in range(2)
+    ]
+    correction = RidgeCorrection(
+        parts[-1].directions,
+        parts[-1].offsets,
+        *(result.tables for result in results),
+        windows=np.array([result.windows for result in results]),
+    )
+    held_out = _make_atoms(
+        results[0].held_out, results[1].held_out, np.asarray(models.mu).dtype
+    )
+    return RidgeFit(correction, held_out, (results[0].gain, results[1].gain))
+
+
+class _Corrected(NamedTuple):
+    """Corrections of one source."""
+
+    tables: Float[np.ndarray, "2 bins trials outcomes"]
+    windows: list[float]
+    held_out: Float[np.ndarray, "n trials outcomes"]
+    gain: float
+
+
+def _correct_source(
+    parts: list[_Part],
+    fold: Int[np.ndarray, " n"],
+    counts: Float[np.ndarray, "n trials outcomes"],
+    laws: list[Float[np.ndarray, "n trials outcomes"]],
+) -> _Corrected:
+    """Chooses and adds the corrections of a source, one index after the other."""
+    tables, windows, gain = [], [], 0.0
+    for i in range(NUM_INDICES):
+        sums = [
+            _sum_bins(part, i, counts, law)
+            for part, law in zip(parts, laws, strict=True)
+        ]
+        without = _held_out_likelihood(fold, counts, laws)
+        best, chosen = without + _LEAST_GAIN, None
+        for window in _WINDOWS:
+            smooth = [[_smooth(part, window) for part in pair] for pair in sums]
+            for strength in _STRENGTHS:
+                ratios = [_ratio(*pair, strength) for pair in smooth]
+                trial = _apply(parts, i, laws, ratios)
+                likelihood = _held_out_likelihood(fold, counts, trial)
+                if likelihood > best:
+                    best, chosen = likelihood, (window, ratios, trial)
+        if chosen is None:
+            windows.append(0.0)
+            tables.append(np.zeros((_NUM_BINS, *counts.shape[1:])))
+            continue
+        window, ratios, laws = chosen
+        windows.append(window)
+        tables.append(np.log(ratios[-1]))
+        gain += best - without
+    return _Corrected(np.stack(tables), windows, _held_out(fold, laws), gain)
+
+
+def _apply(
+    parts: list[_Part],
+    i: int,
+    laws: list[Float[np.ndarray, "n trials outcomes"]],
+    ratios: list[Float[np.ndarray, "bins trials outcomes"]],
+) -> list[Float[np.ndarray, "n trials outcomes"]]:
+    return [
+        _multiply(law, ratio[part.place[:, i]])
+        for part, law, ratio in zip(parts, laws, ratios, strict=True)
+    ]
+
+
+def _held_out(
+    fold: Int[np.ndarray, " n"], laws: list[Float[np.ndarray, "n trials outcomes"]]
+) -> Float[np.ndarray, "n trials outcomes"]:
+    """Picks for each row the law of the model that did not see it."""
+    result = np.empty_like(laws[0])
+    for j, law in enumerate(laws[:-1]):
+        result[fold == j] = law[fold == j]
+    return result
+
+
+def _held_out_likelihood(
+    fold: Int[np.ndarray, " n"],
+    counts: Float[np.ndarray, "n trials outcomes"],
+    laws: list[Float[np.ndarray, "n trials outcomes"]],
+) -> float:
+    law = _held_out(fold, laws)
+    return float(np.sum(counts * np.log(np.maximum(law, 1e-12))))
+
+
+def _sum_bins(
+    part: _Part,
+    i: int,
+    counts: Float[np.ndarray, "n trials outcomes"],
+    law: Float[np.ndarray, "n trials outcomes"],
+) -> tuple[Array, Array]:
+    """Sums the observed and the expected units of each bin of an index."""
+    place, counts, law = part.place[part.seen, i], counts[part.seen], law[part.seen]
+    expected = counts.sum(axis=2, keepdims=True) * law
+    return _bin_sums(place, counts), _bin_sums(place, expected)
+
+
+def _bin_sums(
+    place: Int[np.ndarray, " n"],
+    values: Float[np.ndarray, "n trials outcomes"],
+    num_bins: int = _NUM_BINS,
+) -> Float[np.ndarray, "bins trials outcomes"]:
+    columns = values.reshape(len(values), -1).T
+    sums = [np.bincount(place, column, num_bins) for column in columns]
+    return np.stack(sums, axis=1).reshape(-1, *values.shape[1:])
+
+
+def _smooth(
+    sums: Float[np.ndarray, "bins trials outcomes"], window: float
+) -> Float[np.ndarray, "bins trials outcomes"]:
+    """Sums over a normal window whose weight in the middle is 1."""
+    sigma = window * len(sums) / (2 * _REACH)
+    smooth = ndimage.gaussian_filter1d(sums, sigma, axis=0, mode="constant")
+    return smooth * (np.sqrt(2 * np.pi) * sigma)
+
+
+def _ratio(
+    observed: Float[np.ndarray, "bins trials outcomes"],
+    expected: Float[np.ndarray, "bins trials outcomes"],
+    strength: float,
+) -> Float[np.ndarray, "bins trials outcomes"]:
+    units = expected.sum(axis=-1, keepdims=True)
+    plain = np.divide(
+        observed, expected, out=np.ones_like(observed), where=expected > 1e-9
+    )
+    ratio = (units * plain + strength) / (units + strength)
+    return np.clip(ratio, 1 / _MAX_RATIO, _MAX_RATIO)
+
+
+def _multiply(
+    law: Float[np.ndarray, "n trials outcomes"],
+    ratio: Float[np.ndarray, "n trials outcomes"],
+) -> Float[np.ndarray, "n trials outcomes"]:
+    law = law * ratio
+    return law / law.sum(axis=-1, keepdims=True)
+
+
+def _bins(
+    index: Float[np.ndarray, "..."], num_bins: int = _NUM_BINS
+) -> Int[np.ndarray, "..."]:
+    """Finds the bin of an index; those beyond the ends share the last."""
+    place = np.floor((index + _REACH) * (num_bins / (2 * _REACH)))
+    return np.clip(place, 0, num_bins - 1).astype(int)
+
+
+def _laws(atoms: pb.Atoms) -> list[Float[np.ndarray, "n trials outcomes"]]:
+    """Returns the outcomes' probabilities: one trial of the log, two arms."""
+    joint, mu = (np.asarray(part, float) for part in atoms)
+    return [joint.reshape(-1, 1, 4), np.stack([1 - mu, mu], axis=-1)]
+
+
+def _make_atoms(
+    observational: Float[np.ndarray, "n 1 4"],
+    experimental: Float[np.ndarray, "n 2 2"],
+    dtype: Any,
+) -> pb.Atoms:
+    joint = observational.reshape(-1, 2, 2).astype(dtype)
+    return pb.project_to_compatible(pb.Atoms(joint, experimental[..., 1].astype(dtype)))
+
+
+def _find_indices(
+    rng: np.random.Generator,
+    z: Float[np.ndarray, "n d"],
+    counts: list[Float[np.ndarray, "n trials outcomes"]],
+    seen: Bool[np.ndarray, " n"],
+    subspace: Float[np.ndarray, "d b"],
+) -> _Part:
+    """Finds the indices of outcome and treatment by the units that were seen."""
+    taken = counts[0].reshape(-1, 1, 2, 2).sum(axis=3)
+    combinations = z @ subspace
+    rows = np.flatnonzero(seen)
+    if len(rows) > _SEARCH_ROWS:
+        rows = np.sort(rng.choice(rows, _SEARCH_ROWS, replace=False))
+    units = sum(part[seen].sum(axis=(1, 2)) for part in counts)
+    directions, offsets = [], []
+    for target in (counts[1], taken):
+        weights = find_index(combinations[rows], target[rows])
+        index = combinations @ weights
+        mean = np.average(index[seen], weights=units)
+        variance = np.average((index[seen] - mean) ** 2, weights=units)
+        scale = 1 / np.sqrt(max(variance, 1e-12))
+        directions.append(scale * (subspace @ weights))
+        offsets.append(-scale * mean)
+    directions, offsets = np.stack(directions), np.array(offsets)
+    return _Part(seen, _bins(z @ directions.T + offsets), directions, offsets)
+
+
+def find_index(
+    combinations: Float[Array, "n b"], counts: Num[Array, "n trials outcomes"]
+) -> Float[np.ndarray, " b"]:
+    """Finds the direction along which outcomes are predicted best.
+
+    The likelihood is that of a single-index model: each row's outcomes by the
+    frequencies of other rows with nearly the same index.
+
+    Args:
+      combinations: of covariates, uncorrelated and of variance 1.
+      counts: outcomes of each row, for each of several kinds of trials.
+
+    Returns:
+      A vector of length 1; its sign means nothing.
+
+    Example:
+      >>> import numpy as np
+      >>> combinations = np.random.default_rng(0).normal(size=(2000, 2))
+      >>> y = (combinations @ [0.6, 0.8] > 0.5).astype(int)
+      >>> found = find_index(combinations, counts=np.eye(2)[y][:, None])
+      >>> np.abs(found).round(1).tolist()
+      [0.6, 0.8]
+    """
+    combinations, counts = np.asarray(combinations, float), np.asarray(counts, float)
+    combinations = combinations - combinations.mean(axis=0)
+    size = combinations.shape[1]
+    if size == 1:
+        return np.ones(1)
+
+    def loss(weights: Float[np.ndarray, " b"]) -> float:
+        index = combinations @ (weights / np.linalg.norm(weights))
+        return -_single_index_likelihood(index, counts)
+
+    best = min(_starts(size), key=loss)
+    simplex = best + np.concatenate([np.zeros((1, size)), 0.03 * np.eye(size)])
+    found = optimize.minimize(
+        loss,
+        best,
+        method="Nelder-Mead",
+        options={"initial_simplex": simplex, "maxfev": _NUM_STEPS * (size - 1)},
+    )
+    return found.x / np.linalg.norm(found.x)
+
+
+def _starts(size: int) -> Float[np.ndarray, "starts b"]:
+    """Lists directions that are everywhere near any other."""
+    if size == 2:
+        angle = np.arange(_NUM_ANGLES) * np.pi / _NUM_ANGLES
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    starts = np.random.default_rng(0).normal(size=(_NUM_STARTS, size))
+    return starts / np.linalg.norm(starts, axis=1, keepdims=True)
+
+
+def _single_index_likelihood(
+    index: Float[np.ndarray, " n"], counts: Float[np.ndarray, "n trials outcomes"]
+) -> float:
+    """Sums the log-probabilities of outcomes by those of other rows nearby."""
+    place = _bins(index, _SEARCH_BINS)
+    sums = _bin_sums(place, counts, _SEARCH_BINS)
+    nearby = _smooth(sums, _SEARCH_WINDOW)[place] - counts
+    overall = counts.sum(axis=0)
+    overall = overall / np.maximum(overall.sum(axis=-1, keepdims=True), 1e-12)
+    law = np.maximum(nearby, 0) + _SEARCH_PRIOR * overall
+    law = law / np.maximum(law.sum(axis=-1, keepdims=True), 1e-12)
+    return float(np.sum(counts * np.log(np.maximum(law, 1e-12))))

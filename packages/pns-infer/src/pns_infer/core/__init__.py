@@ -1,0 +1,1 @@
+"""From draws to critical values, intervals, bands, tests and metrics."""

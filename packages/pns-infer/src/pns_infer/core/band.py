@@ -1,0 +1,270 @@
+"""Bands that hold at all points at once, and what follows from them.
+
+A band has one critical value for every point and term (thm:uniform-pns). Its guarantee is
+simultaneous over the points it was computed for: with probability at least 1 - alpha,
+asymptotically, the identified sets of all of them lie inside.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Bool, Float
+
+from pns_infer.core.critical import Side, order_statistic
+from pns_infer.core.inputs import (
+    Draws,
+    Which,
+    check_alpha,
+    check_option,
+    term_blocks,
+)
+
+Statistic = Literal["absolute", "one_sided"]
+
+
+class Band(NamedTuple):
+    """A simultaneous band.
+
+    Attributes:
+      lower: the floor for side='upper'.
+      upper: the ceiling for side='lower'.
+      kappa_lower: the critical value of all lower terms.
+      kappa_upper: that of all upper terms; the same for statistic='absolute'.
+      is_empty: whether lower > upper.
+    """
+
+    lower: Float[np.ndarray, " num_points"]
+    upper: Float[np.ndarray, " num_points"]
+    kappa_lower: float
+    kappa_upper: float
+    is_empty: Bool[np.ndarray, " num_points"]
+
+
+class ThresholdSet(NamedTuple):
+    """Points sorted by a threshold, all correct at once with the band's confidence.
+
+    Attributes:
+      above: the estimand is surely greater.
+      below: it is surely less.
+      undecided: neither.
+    """
+
+    above: Bool[np.ndarray, " num_points"]
+    below: Bool[np.ndarray, " num_points"]
+    undecided: Bool[np.ndarray, " num_points"]
+
+
+class HeterogeneityTest(NamedTuple):
+    """Result of `heterogeneity_test`.
+
+    Attributes:
+      p_value: of the hypothesis that one value fits every point.
+      statistic: the least critical value at which the band would leave room for one.
+      highest: the point whose lower bound is in the way.
+      lowest: the point whose upper bound is.
+    """
+
+    p_value: float
+    statistic: float
+    highest: int
+    lowest: int
+
+
+class _Process(NamedTuple):
+    """All terms of all points, and draws of the greatest tails over them."""
+
+    lower: Side  # negated; without tails
+    upper: Side
+    lower_max: Float[np.ndarray, " num_draws"]  # one-sided
+    upper_max: Float[np.ndarray, " num_draws"]
+    absolute_max: Float[np.ndarray, " num_draws"]
+
+
+def uniform_band(
+    draws: Draws | Iterable[Draws],
+    alpha: float = 0.05,
+    *,
+    estimand: pb.Estimand = pb.PNS,
+    statistic: Statistic = "absolute",
+    side: Which = "both",
+    center: Draws | None = None,
+    points_per_chunk: int = 256,
+) -> Band:
+    """Computes a band that covers the identified sets of all points at once.
+
+    Args:
+      draws: as for `intervals_from_draws`; within a draw the points must be coherent.
+      alpha: the probability that any point is missed.
+      estimand: what is bounded.
+      statistic: 'absolute' takes one kappa over all terms of both sides in absolute
+        value (eq:uniform-bootstrap), which covers every term from both sides;
+        'one_sided' takes alpha / 2 for each side, in the direction in which it can miss
+        (with side='lower' or 'upper' all of alpha for that side), and is narrower.
+      side: 'both', 'lower' or 'upper'; one side needs statistic='one_sided'.
+      center: as for `intervals_from_draws`.
+      points_per_chunk: as for `intervals_from_draws`.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> noise = 0.01 * np.random.default_rng(0).normal(size=(10_000, 2, 1))
+      >>> draws = pb.BoundTerms(0.3 + noise, 0.5 + noise)  # two independent points
+      >>> band = uniform_band(draws)
+      >>> round(band.kappa_lower, 1)  # of the greater of two |N(0, 1)|: 2.24
+      2.2
+      >>> band.lower.round(2).tolist(), band.upper.round(2).tolist()
+      ([0.28, 0.28], [0.52, 0.52])
+    """
+    check_alpha(alpha)
+    check_option("statistic", statistic, ("absolute", "one_sided"))
+    check_option("side", side, ("both", "lower", "upper"))
+    if side != "both" and statistic == "absolute":
+        raise ValueError(f"side={side!r} needs statistic='one_sided'.")
+    process = _gather(draws, estimand, points_per_chunk, center)
+    miss = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
+    kappas = [
+        float(np.sort(values)[order_statistic(len(values), 1 - miss)])
+        for values in (
+            [process.absolute_max] * 2
+            if statistic == "absolute"
+            else [process.lower_max, process.upper_max]
+        )
+    ]
+    lower = np.maximum(_greatest(process.lower, kappas[0]), estimand.floor)
+    upper = np.minimum(_least(process.upper, kappas[1]), estimand.ceiling)
+    if side == "lower":
+        upper = np.full_like(upper, estimand.ceiling)
+    if side == "upper":
+        lower = np.full_like(lower, estimand.floor)
+    return Band(lower, upper, kappas[0], kappas[1], lower > upper)
+
+
+def threshold_set(band: Band, threshold: float) -> ThresholdSet:
+    """Finds the points where the estimand surely exceeds a threshold, or falls short.
+
+    With the band's confidence no point is sorted wrongly. To look for one kind only, give
+    a band with side='lower' or 'upper': it is narrower.
+
+    Args:
+      band: from `uniform_band`. Pointwise intervals would give no such guarantee.
+      threshold: the value to compare with.
+
+    Example:
+      >>> import numpy as np
+      >>> ends = np.array([0.1, 0.3, 0.6]), np.array([0.2, 0.6, 0.8])
+      >>> found = threshold_set(Band(*ends, 2.0, 2.0, is_empty=np.zeros(3, bool)), 0.4)
+      >>> [part.tolist() for part in (found.above, found.below, found.undecided)]
+      [[False, False, True], [True, False, False], [False, True, False]]
+    """
+    if not isinstance(band, Band):
+        raise TypeError(
+            f"threshold_set needs a Band from uniform_band, got {type(band).__name__}: "
+            "pointwise intervals do not hold at all points at once."
+        )
+    if not np.isfinite(threshold):
+        raise ValueError(f"threshold must be finite, got {threshold}.")
+    above, below = band.lower > threshold, band.upper < threshold
+    # Ends that cross contradict each other; they decide nothing.
+    above, below = above & ~band.is_empty, below & ~band.is_empty
+    return ThresholdSet(above, below, ~(above | below))
+
+
+def heterogeneity_test(
+    draws: Draws | Iterable[Draws],
+    *,
+    estimand: pb.Estimand = pb.PNS,
+    center: Draws | None = None,
+    points_per_chunk: int = 256,
+) -> HeterogeneityTest:
+    """Tests whether one value of the estimand fits every point.
+
+    The hypothesis is that some number lies in the identified sets of all points. The
+    two-sided band is inverted: the p-value is the greatest alpha at which the highest
+    lower end still lies below the lowest upper end. The test is conservative.
+
+    Args:
+      draws: as for `intervals_from_draws`.
+      estimand: what is bounded.
+      center: as for `intervals_from_draws`.
+      points_per_chunk: as for `intervals_from_draws`.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> noise = np.random.default_rng(0).normal(size=(1000, 1, 1))
+      >>> noise = 0.01 * (noise - noise.mean()) / noise.std(ddof=1)
+      >>> lower = np.array([[0.1], [0.4]]) + noise  # two points, one term
+      >>> test = heterogeneity_test(pb.BoundTerms(lower, lower + 0.1))
+      >>> round(test.statistic, 3)  # 0.4 - 10 * 0.01 meets 0.2 + 10 * 0.01
+      10.0
+      >>> test.highest, test.lowest, round(test.p_value, 3)
+      (1, 0, 0.001)
+    """
+    process = _gather(draws, estimand, points_per_chunk, center)
+
+    def gap(kappa: float) -> float:
+        low = max(np.max(_greatest(process.lower, kappa)), estimand.floor)
+        high = min(np.min(_least(process.upper, kappa)), estimand.ceiling)
+        return float(low - high)
+
+    statistic = 0.0
+    if gap(0.0) > 0:
+        high = 1.0
+        while gap(high) > 0 and high < 1e9:
+            high *= 2
+        low = 0.0
+        for _ in range(60):  # the gap falls with kappa
+            middle = (low + high) / 2
+            low, high = (middle, high) if gap(middle) > 0 else (low, middle)
+        statistic = high
+    beyond = int(np.sum(process.absolute_max >= statistic))
+    return HeterogeneityTest(
+        p_value=(1 + beyond) / (1 + len(process.absolute_max)),
+        statistic=statistic,
+        highest=int(np.argmax(_greatest(process.lower, statistic))),
+        lowest=int(np.argmin(_least(process.upper, statistic))),
+    )
+
+
+def _least(side: Side, kappa: float) -> Float[np.ndarray, " num_points"]:
+    if not side.center.shape[-1]:
+        return np.full(len(side.center), np.inf)
+    return np.min(side.center + kappa * side.standard_error, axis=-1)
+
+
+def _greatest(side: Side, kappa: float) -> Float[np.ndarray, " num_points"]:
+    return -_least(side, kappa)
+
+
+def _gather(
+    draws: Draws | Iterable[Draws],
+    estimand: pb.Estimand,
+    points_per_chunk: int,
+    center: Draws | None,
+) -> _Process:
+    """Reads all blocks once; keeps moments, and maxima over points for each draw."""
+    kept: tuple[list[Side], list[Side]] = ([], [])
+    maxima: list[np.ndarray] | None = None
+    for pair in term_blocks(draws, estimand, points_per_chunk, center):
+        block = []
+        for side, store in zip(pair, kept, strict=True):
+            side = Side(*(np.asarray(leaf) for leaf in side))
+            store.append(side._replace(tails=np.zeros(0)))
+            # Known terms have tails of 0, which matter to no maximum over others.
+            tails = np.where((side.standard_error > 0)[..., None], side.tails, -np.inf)
+            block.append(np.max(tails, axis=(0, 1), initial=-np.inf))
+            block.append(np.max(np.abs(side.tails), axis=(0, 1), initial=0.0))
+        found = [block[0], block[2], np.maximum(block[1], block[3])]
+        maxima = found if maxima is None else list(map(np.maximum, maxima, found))
+    assert maxima is not None
+    joined = [
+        Side(*(np.concatenate(leaves) for leaves in zip(*store, strict=True)))
+        for store in kept
+    ]
+    # A side on which nothing is estimated needs no correction.
+    lower_max, upper_max = (
+        np.where(np.isfinite(values), values, 0.0) for values in maxima[:2]
+    )
+    return _Process(joined[0], joined[1], lower_max, upper_max, maxima[2])

@@ -1,0 +1,137 @@
+"""How good intervals are when the truth is known (app:metrics)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pns_bounds as pb
+from jaxtyping import Float
+from scipy import special
+
+from pns_infer.core.inputs import check_alpha
+
+Array = Any  # NumPy or JAX
+
+
+class Scores(NamedTuple):
+    """Means over the points of one replicate.
+
+    Attributes:
+      valid: fraction of points whose estimated atoms are compatible; NaN if not given.
+      point_coverage: fraction of intervals that contain the true value.
+      set_coverage: fraction that contain the identified set.
+      width: mean width; an empty interval has width 0.
+      score: Winkler interval score of the true value; less is better.
+      oracle_width: mean width of the identified set, below which no interval can fall
+        that covers it.
+      empty: fraction of intervals whose ends cross.
+    """
+
+    valid: float
+    point_coverage: float
+    set_coverage: float
+    width: float
+    score: float
+    oracle_width: float
+    empty: float
+
+
+class Summary(NamedTuple):
+    """A mean over replicates with its 95% Monte Carlo interval; NaN for one replicate."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+def score_intervals(
+    interval: Any,
+    value: Float[Array, " num_points"],
+    truth: pb.Interval,
+    alpha: float = 0.05,
+    atoms: pb.Atoms | None = None,
+) -> Scores:
+    """Scores the intervals of one replicate.
+
+    Args:
+      interval: anything with `lower` and `upper` [num_points], such as
+        CorrectedIntervals, Band or pns_bounds.Interval.
+      value: true values of the estimand.
+      truth: the identified sets.
+      alpha: of the interval score.
+      atoms: [num_points] estimated atoms, to judge their validity.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> truth = pb.Interval(np.array([0.2, 0.3]), np.array([0.4, 0.5]))
+      >>> wide = pb.Interval(np.array([0.1, 0.35]), np.array([0.5, 0.6]))
+      >>> score_intervals(wide, np.array([0.3, 0.4]), truth).set_coverage
+      0.5
+    """
+    check_alpha(alpha)
+    lower, upper, value, low, high = (
+        np.asarray(part, float)
+        for part in (interval.lower, interval.upper, value, truth.lower, truth.upper)
+    )
+    shapes = {part.shape for part in (lower, upper, value, low, high)}
+    if len(shapes) != 1 or len(lower.shape) != 1 or not len(lower):
+        raise ValueError(
+            f"ends, value and truth must all have shape [num_points], got {shapes}."
+        )
+    if not all(np.all(np.isfinite(part)) for part in (lower, upper, value, low, high)):
+        raise ValueError("ends, value and truth must be finite to be scored.")
+    miss = np.maximum(lower - value, 0) + np.maximum(value - upper, 0)
+    valid = np.nan
+    if atoms is not None:
+        valid = float(np.mean(pb.is_compatible(atoms)))
+    return Scores(
+        valid=valid,
+        point_coverage=float(np.mean((lower <= value) & (value <= upper))),
+        set_coverage=float(np.mean((lower <= low) & (high <= upper))),
+        width=float(np.mean(np.maximum(upper - lower, 0))),
+        score=float(np.mean(upper - lower + 2 / alpha * miss)),
+        oracle_width=float(np.mean(high - low)),
+        empty=float(np.mean(lower > upper)),
+    )
+
+
+def summarize_scores(replicates: Sequence[Scores]) -> dict[str, Summary]:
+    """Averages scores over replicates, each with a 95% Monte Carlo interval.
+
+    Example:
+      >>> good = Scores(1.0, 0.96, 0.95, 0.30, 0.4, 0.2, 0.0)
+      >>> poor = good._replace(point_coverage=0.92, width=0.26)
+      >>> summary = summarize_scores([good, poor])
+      >>> round(summary["point_coverage"].mean, 3), round(summary["width"].mean, 3)
+      (0.94, 0.28)
+      >>> round(summary["width"].upper - 0.28, 3)  # 12.706 * 0.02
+      0.254
+    """
+    if not replicates:
+        raise ValueError("there are no replicates to summarize.")
+    columns = zip(*replicates, strict=True)
+    return dict(zip(Scores._fields, map(summarize_values, columns), strict=True))
+
+
+def summarize_values(values: Float[Array, " num_replicates"]) -> Summary:
+    """Averages the values of replicates, with a 95% Monte Carlo interval.
+
+    The interval is Student's; it speaks of the mean over replicates, whose points share
+    one fit and are not independent. One replicate has none: its ends are NaN.
+
+    Example:
+      >>> summary = summarize_values([0.94, 0.96, 0.95])
+      >>> round(float(summary.mean), 3)
+      0.95
+    """
+    values = np.asarray(values, float)
+    if values.ndim != 1 or not len(values):
+        raise ValueError(
+            f"values must have shape [num_replicates], got {values.shape}."
+        )
+    count, mean, margin = len(values), values.mean(), np.nan
+    if count > 1:
+        error = values.std(ddof=1) / np.sqrt(count)
+        margin = special.stdtrit(count - 1, 0.975) * error
+    return Summary(float(mean), float(mean - margin), float(mean + margin))
