@@ -1,5 +1,7 @@
 """A user's mistake gets one sentence: what, how many rows, the first, what to do."""
 
+import pickle
+
 import numpy as np
 import pns_bounds as pb
 import pytest
@@ -108,3 +110,13 @@ def test_masked_arrays_do_not_lose_their_mask():
 def test_text_is_no_probability():
     with pytest.raises(TypeError, match="array of numbers"):
         pb.pns_bounds(pb.Atoms([["a", "b"], ["c", "d"]], [0.5, 0.5]))
+
+
+def test_an_input_error_names_its_argument_and_survives_a_process():
+    with pytest.raises(pb.InputError, match="^incompatible must be one of") as caught:
+        pb.pns_bounds(
+            pb.atoms_from_counts([[9, 21], [51, 19]], [[79, 21], [51, 49]]),
+            incompatible="ignore",
+        )
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.argument, str(again)) == ("incompatible", str(caught.value))

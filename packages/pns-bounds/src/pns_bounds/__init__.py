@@ -22,7 +22,7 @@ from pns_bounds._bounds import (
     response_type_bounds,
     unit_selection_bounds,
 )
-from pns_bounds._checks import IncompatibleAtomsError
+from pns_bounds._checks import IncompatibleAtomsError, InputError
 from pns_bounds._compatibility import (
     CONSTRAINTS,
     SLACK_MATRIX,
@@ -37,6 +37,7 @@ from pns_bounds._identify import (
     identify_under_exogeneity,
     identify_under_monotonicity,
 )
+from pns_bounds._layout import BINARY, Layout
 from pns_bounds._registry import (
     ALWAYS,
     ESTIMANDS,
@@ -53,6 +54,7 @@ from pns_bounds._terms import TERM_MATRIX, TERM_OFFSET, bound_terms
 
 __all__ = [
     "ALWAYS",
+    "BINARY",
     "CONSTRAINTS",
     "ESTIMANDS",
     "HARM",
@@ -68,7 +70,9 @@ __all__ = [
     "BoundTerms",
     "Estimand",
     "IncompatibleAtomsError",
+    "InputError",
     "Interval",
+    "Layout",
     "PointProbabilities",
     "ResponseTypes",
     "anchor",

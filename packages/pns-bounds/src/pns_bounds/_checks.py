@@ -17,6 +17,25 @@ from pns_bounds._arrays import (
 )
 
 
+class InputError(ValueError):
+    """An argument cannot be used; the message starts with its name.
+
+    Attributes:
+      argument: what the caller calls it.
+      problem: the rest of the sentence: what was expected, what came, what to do.
+    """
+
+    def __init__(self, argument: str, problem: str):
+        """Makes the sentence."""
+        super().__init__(f"{argument} {problem}")
+        self.argument = argument
+        self.problem = problem
+
+    def __reduce__(self):
+        """Keeps both parts when it crosses processes."""
+        return type(self), (self.argument, self.problem)
+
+
 class IncompatibleAtomsError(ValueError):
     """The experimental and observational probabilities contradict each other."""
 
@@ -76,7 +95,7 @@ def require_same_rows(names: str, leading: tuple, other: tuple) -> None:
 def require_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raises unless a keyword has one of its allowed values."""
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}.")
+        raise InputError(name, f"must be one of {list(allowed)}, got {value!r}.")
 
 
 def check_joint(joint: Array, name: str = "joint") -> None:
