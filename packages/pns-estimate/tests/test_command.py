@@ -425,6 +425,18 @@ def test_a_folder_is_locked_while_a_run_writes_to_it(folder, in_process):
     assert not list((folder / "busy").iterdir())
 
 
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with _run_folder.run_folder(tmp_path / "run"):
+        (tmp_path / "run" / "report.html").write_text("x")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["report.html"]
+
+
 def test_a_rerun_after_kill_9_works(folder, in_process):
     program = (
         "import os, signal\n"

@@ -3,24 +3,25 @@
 import hashlib
 import os
 import platform
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import jax
+import platformdirs
 
 
 def use_compilation_cache() -> Path | None:
     """Turns on JAX's persistent compilation cache; for programs, never on import.
 
-    The folder is `JAX_COMPILATION_CACHE_DIR` where that is set, else one in the user's
-    cache folder (`XDG_CACHE_HOME`, or the system's), by kind of processor: programs are compiled
-    for it. It may be deleted at any time. `JAX_ENABLE_COMPILATION_CACHE=false` turns the
-    cache off.
+    The folder is `JAX_COMPILATION_CACHE_DIR` where that is set. Otherwise it lies in the
+    user's cache folder (`XDG_CACHE_HOME`, or the system's), one for each type of
+    processor, because programs are compiled for it. It may be deleted at any time.
+    `JAX_ENABLE_COMPILATION_CACHE=false` turns the cache off.
 
     Returns:
-      The folder; None if there is no cache, as where the folder cannot be written.
+      The folder, or None if there is no cache because it is turned off or the folder
+      cannot be written.
 
     Example:
       >>> import jax
@@ -39,7 +40,8 @@ def use_compilation_cache() -> Path | None:
     if settings.jax_compilation_cache_dir is not None:
         return Path(settings.jax_compilation_cache_dir)
     try:
-        folder = _user_cache() / "pns-estimate" / "compiled" / _processor()
+        cache = platformdirs.user_cache_path("pns-estimate", opinion=False)
+        folder = cache / "compiled" / _processor()
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass  # it can be written
@@ -47,16 +49,6 @@ def use_compilation_cache() -> Path | None:
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
     return folder
-
-
-def _user_cache() -> Path:
-    """Returns the folder in which programs keep what they can make again."""
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    if chosen:
-        return Path(chosen)
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local")
-    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
 
 
 def _processor() -> str:

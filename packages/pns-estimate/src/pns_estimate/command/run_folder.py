@@ -1,22 +1,24 @@
-"""The folder that a run writes: locked meanwhile, and cleared if the run does not end well.
+"""The folder that a run writes: it is locked meanwhile, and cleared if the run fails.
 
 A file in it says that a run is unfinished, and the operating system locks that file for
-as long as the run lives: after `kill -9` the file is there and the lock is not.
+as long as the run lives: after `kill -9` the file is still there, but not the lock.
 """
 
-import os
+import errno
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from pns_estimate._errors import InterruptedFitError, UserError
 
 MODEL = "model"
 CHECKPOINTS = "checkpoints"
 _MARKER = ".unfinished"
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of the file system
 _WRITTEN = (
     *("intervals.parquet", "intervals.csv", "decisions.csv", "averages.csv"),
     *("sorted_groups.csv", "subgroups.csv", "values.csv"),
@@ -41,20 +43,23 @@ def check_run_folder(out: Path) -> None:
 def run_folder(out: Path) -> Iterator[None]:
     """Makes and locks the folder, and removes what an unfinished run left in it.
 
-    If the run fails, what it wrote is removed, but for a model that is complete. If it
+    If the run fails, everything that it wrote is removed except a complete model. If it
     was killed, or lost another process, checkpoints stay for the next run.
     """
     is_new = not out.exists()
+    lock = FileLock(out / _MARKER, timeout=0, fallback_to_soft=False)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        file = (out / _MARKER).open("a")
+        lock.acquire()
+    except Timeout as error:
+        message = f"another run is writing to {out}; name a new folder."
+        raise UserError(message) from error
     except OSError as error:
-        if is_new and out.is_dir():
-            out.rmdir()
-        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
-    with file:
-        if not _lock(file) or not _is_same(file, out / _MARKER):
-            raise UserError(f"another run is writing to {out}; name a new folder.")
+        if error.errno not in _NO_LOCKS:
+            if is_new and out.is_dir():
+                out.rmdir()
+            raise UserError(f"{out} cannot be written: {error.strerror}.") from error
+    try:
         check_run_folder(out)
         _clear(out, keep=(CHECKPOINTS,))
         try:
@@ -64,12 +69,14 @@ def run_folder(out: Path) -> Iterator[None]:
         except BaseException:
             _clear(out, keep=(MODEL,))
             if not (out / MODEL).exists():
-                _finish(out, file)
+                _finish(out, lock)
                 if is_new:
                     out.rmdir()
             raise
         _clear_one(out / CHECKPOINTS)
-        _finish(out, file)
+        _finish(out, lock)
+    finally:
+        lock.release()
 
 
 def _is_ours(path: Path) -> bool:
@@ -94,33 +101,7 @@ def _clear_one(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _finish(out: Path, file: IO[str]) -> None:
+def _finish(out: Path, lock: BaseFileLock) -> None:
     if sys.platform == "win32":
-        file.close()  # an open file cannot be removed there
+        lock.release()  # an open file cannot be removed there
     (out / _MARKER).unlink(missing_ok=True)
-
-
-def _is_same(file: IO[str], path: Path) -> bool:
-    """Tells whether the file that is locked is still the one in the folder."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return False
-
-
-def _lock(file: IO[str]) -> bool:
-    """Locks an open file until it is closed; False if another process has the lock."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
