@@ -155,7 +155,7 @@ def test_folds_by_part_are_those_of_counts():
     counts = make_rows(200)
     names = np.array(["observational", "control", "treatment"])
     part = np.argmax(part_of_rows(counts)[:, None] == names, axis=1).astype(np.int8)
-    fold = pm.assign_folds_by_part(np.random.default_rng(0), part, 4)
+    fold = pm.deal_folds(np.random.default_rng(0), part, 4)
     np.testing.assert_array_equal(fold, assign(counts, 4))
     assert fold.dtype == np.int16
 
@@ -171,5 +171,5 @@ def test_folds_by_part_are_those_of_counts():
 def test_a_part_that_cannot_be_in_every_fold_is_an_error():
     part = np.repeat([0, 1, 2], [8, 8, 3])
     with pytest.raises(pm.TooFewRowsError, match="in the treatment arm") as caught:
-        pm.assign_folds_by_part(np.random.default_rng(0), part, 4)
+        pm.deal_folds(np.random.default_rng(0), part, 4)
     assert caught.value.part == "fold"

@@ -22,7 +22,8 @@ from pns_models._errors import (
 from pns_models._folds import (
     FoldedCounts,
     assign_folds,
-    assign_folds_by_part,
+    deal_folds,
+    deal_held_out,
     fold_counts,
 )
 from pns_models._functions import PlainFunctions, plain_functions
@@ -48,6 +49,7 @@ from pns_models._reliability import (
     ReliabilityCurve,
     measure_reliability,
 )
+from pns_models._rows import SOURCES, Rows, Source, merge_rows
 from pns_models._standardizer import Standardizer, make_standardizer
 from pns_models._training import FitResult, fit
 
@@ -55,6 +57,7 @@ __all__ = [
     "NETWORKS",
     "PORTFOLIO",
     "PRESETS",
+    "SOURCES",
     "AnchoredConfig",
     "AnchoredNet",
     "Backbone",
@@ -85,18 +88,21 @@ __all__ = [
     "Recipe",
     "Reliability",
     "ReliabilityCurve",
+    "Rows",
     "SLearner",
     "SLearnerConfig",
+    "Source",
     "Standardizer",
     "TLearner",
     "TLearnerConfig",
     "TooFewRowsError",
     "TrainConfig",
     "assign_folds",
-    "assign_folds_by_part",
     "atoms_from_raw",
     "counts_from_tables",
     "cross_fit",
+    "deal_folds",
+    "deal_held_out",
     "fit",
     "fold_counts",
     "from_writer",
@@ -111,6 +117,7 @@ __all__ = [
     "make_standardizer",
     "measure_reliability",
     "merge_counts",
+    "merge_rows",
     "plain_functions",
     "prior_sd",
     "register_network",

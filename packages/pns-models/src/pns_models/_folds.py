@@ -95,39 +95,59 @@ def assign_folds(
     return fold
 
 
-def assign_folds_by_part(
-    rng: np.random.Generator, part: Int[np.ndarray, " n"], num_folds: int
+def deal_folds(
+    rng: np.random.Generator,
+    part: Int[np.ndarray, " n"],
+    num_folds: int,
+    groups: ArrayLike | None = None,
 ) -> Int[np.ndarray, " n"]:
-    """Assigns rows to folds as `assign_folds` does, given which part each belongs to.
+    """Deals rows to folds at random.
 
-    For tables that are too large to hold as counts, row by row.
+    Folds are as equal as they can be: in rows, and in rows of the log and of each arm.
 
     Args:
       rng: decides the folds.
-      part: of each row: 0 observational, 1 control arm, 2 treatment arm.
+      part: of each row: 0 in the log, 1 in the control arm, 2 in the treatment arm.
       num_folds: at least 2.
+      groups: of each row, a label; rows of a group lie in one fold.
 
     Returns:
       The fold of each row, from 0, as int16.
 
     Raises:
-      TooFewRowsError: if a fold lacks units of the observational source or of an arm.
+      TooFewRowsError: if a fold lacks rows of the log or of an arm.
 
     Example:
       >>> import numpy as np
-      >>> import pns_models as pm
-      >>> z, x, y = np.arange(12.0)[:, None], np.arange(12) % 2, np.arange(12) // 6
-      >>> counts = pm.counts_from_tables((z, x, y), (z, x, y), merge=False)
-      >>> fold = pm.assign_folds(np.random.default_rng(0), counts, num_folds=3)
-      >>> part = np.concatenate([np.zeros(12, np.int8), 1 + x])
-      >>> rng = np.random.default_rng(0)
-      >>> assign_folds_by_part(rng, part, num_folds=3).tolist() == fold.tolist()
-      True
+      >>> part = np.repeat([0, 1, 2], [6, 3, 3])
+      >>> fold = deal_folds(np.random.default_rng(0), part, num_folds=3)
+      >>> np.bincount(fold[:6]).tolist(), np.bincount(fold[9:]).tolist()
+      ([2, 2, 2], [1, 1, 1])
     """
-    fold = _deal(rng, np.asarray(part), num_folds, None)
+    fold = _deal(rng, np.asarray(part), num_folds, groups)
     parts = [np.bincount(fold[part == i], minlength=num_folds) for i in range(3)]
     _check_folds(np.stack(parts, axis=1))
     return fold
+
+
+def deal_held_out(
+    rng: np.random.Generator,
+    num_rows: int,
+    fraction: float,
+    groups: ArrayLike | None = None,
+) -> Int[np.ndarray, " n"]:
+    """Marks each row, or each group, as held out with the given probability: 1, else 0.
+
+    Example:
+      >>> import numpy as np
+      >>> deal_held_out(np.random.default_rng(0), 1000, 0.1).mean().round(1)
+      np.float64(0.1)
+    """
+    if groups is None:
+        return (rng.random(num_rows) < fraction).astype(np.int16)
+    _, group = np.unique(check_groups(groups, num_rows), return_inverse=True)
+    drawn = rng.random(int(group.max()) + 1) < fraction
+    return drawn[group].astype(np.int16)
 
 
 def fold_counts(

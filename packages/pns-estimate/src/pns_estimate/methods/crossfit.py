@@ -136,12 +136,12 @@ class CrossFitMethod:
 
         Args:
           key: of the fit.
-          part: of each row, as for `pm.assign_folds_by_part`.
+          part: of each row, as for `pm.deal_folds`.
           recipe: settings.
         """
         self._check(recipe)
         rng = _make_rng(key)
-        return DealtFolds(pm.assign_folds_by_part(rng, part, recipe.num_folds), rng)
+        return DealtFolds(pm.deal_folds(rng, part, recipe.num_folds), rng)
 
     def _check(self, recipe: CrossFitRecipe) -> None:
         if not isinstance(recipe, CrossFitRecipe):
