@@ -158,9 +158,9 @@ def test_strata_without_units_are_told():
         pi.compatibility_test(KEY, [[[1, 1], [1, 1]]], [[[0, 0], [1, 1]]])
     with pytest.raises(ValueError, match="one observational unit"):
         pi.compatibility_test(KEY, [[[0, 0], [0, 0]]], [[[1, 1], [1, 1]]])
-    with pytest.raises(ValueError, match="add a leading axis"):
+    with pytest.raises(pb.InputError, match=r"shape \[num_strata, 2, 2\]"):
         pi.compatibility_test(KEY, [[1, 1], [1, 1]], [[1, 1], [1, 1]])
-    with pytest.raises(ValueError, match="alpha"):
+    with pytest.raises(pb.InputError, match="alpha"):
         pi.compatibility_test(KEY, [[[1, 1], [1, 1]]], [[[1, 1], [1, 1]]], alpha=0)
 
 

@@ -149,11 +149,11 @@ def test_too_few_draws_and_wrong_options_are_told():
             pi.credible_intervals(draws, target=target)
         assert (info.value.num_draws, info.value.needed) == (38, 39)
     pi.credible_intervals(draw_atoms(39, 2))
-    with pytest.raises(ValueError, match="alpha must lie in"):
+    with pytest.raises(pb.InputError, match="alpha must lie in"):
         pi.credible_intervals(draws, 95)
-    with pytest.raises(ValueError, match="target must be one of"):
+    with pytest.raises(pb.InputError, match="target must be one of"):
         pi.credible_intervals(draws, target="both")
-    with pytest.raises(ValueError, match="points_per_chunk must be at least 1"):
+    with pytest.raises(pb.InputError, match="points_per_chunk must be at least 1"):
         pi.credible_intervals(draws, points_per_chunk=0)
     with pytest.raises(ValueError, match="draws must be finite"):
         pi.credible_intervals(pb.BoundTerms(draws.mu * np.nan, draws.mu))

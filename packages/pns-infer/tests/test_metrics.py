@@ -45,9 +45,9 @@ def test_summaries_have_students_interval():
 
 def test_what_cannot_be_scored_is_told():
     interval = pb.Interval(np.zeros(3), np.ones(3))
-    with pytest.raises(ValueError, match=r"shape \[num_points\]"):
+    with pytest.raises(pb.InputError, match=r"value must have shape \[3\]"):
         pi.score_intervals(interval, np.zeros(2), interval)
-    with pytest.raises(ValueError, match="must be finite"):
+    with pytest.raises(pb.InputError, match="must be finite"):
         pi.score_intervals(interval, [0.1, np.nan, 0.2], interval)
-    with pytest.raises(ValueError, match="no replicates"):
+    with pytest.raises(pb.InputError, match="replicates are empty"):
         pi.summarize_scores([])

@@ -31,7 +31,7 @@ class InputError(ValueError):
         self.argument = argument
         self.problem = problem
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         """Keeps both parts when it crosses processes."""
         return type(self), (self.argument, self.problem)
 

@@ -14,7 +14,13 @@ from pns_infer.core.critical import (
     order_statistic,
     select_terms,
 )
-from pns_infer.core.inputs import Draws, check_alpha, check_sample_size, term_blocks
+from pns_infer.core.inputs import (
+    Draws,
+    check_alpha,
+    check_at_least,
+    cut_draws,
+    make_sides,
+)
 
 Array = Any  # NumPy or JAX
 
@@ -51,8 +57,8 @@ def average_interval(
 
     The mean of the bounds of all points is the sharp bound of the mean. Each bound is
     estimated half-median-unbiased, after adaptive selection, so that the
-    winner's curse does not add up over units. The noise of the mean is that of the selected terms:
-    within a draw their deviations are averaged over units, and the quantiles of that
+    winner's curse does not add up over units. The noise of the mean is that of the
+    selected terms: within a draw their deviations are averaged over units, and the quantiles of that
     average over the draws give the interval. It contains the identified set of the mean
     with probability at least 1 - alpha, asymptotically; the points are taken as given.
 
@@ -76,14 +82,9 @@ def average_interval(
       >>> found = average_interval(draws, sample_size=1000)
       >>> [round(float(end), 3) for end in found[:2]]  # 0.3, 0.6 and 1.96 * 0.01
       [0.28, 0.62]
-      >>> opposite = np.stack([0.2 + noise, 0.4 - noise], axis=1)[..., None]
-      >>> draws = pb.BoundTerms(opposite, opposite + 0.3)
-      >>> found = average_interval(draws, sample_size=1000)
-      >>> [round(float(end), 3) for end in found[:2]]  # errors that cancel
-      [0.3, 0.6]
     """
     check_alpha(alpha)
-    check_sample_size(sample_size)
+    check_at_least("sample_size", sample_size, 2)
     if weights is not None:
         weights = _checked_weights(weights)
     ends: list[Any] = [0.0, 0.0]
@@ -91,7 +92,8 @@ def average_interval(
     start = 0
     total: Any = 0.0
     limits = (-estimand.floor, estimand.ceiling)
-    for pair in term_blocks(draws, estimand, points_per_chunk, center):
+    for block in cut_draws(draws, points_per_chunk, center):
+        pair = make_sides(block, estimand)
         size = len(pair[0].center)
         portion = np.ones(size)
         if weights is not None:
@@ -108,9 +110,9 @@ def average_interval(
             )
             noise[i] = noise[i] + portion @ deviations
     if weights is not None and start != weights.shape[-1]:
-        raise ValueError(
-            f"weights must be one per point, got {weights.shape[-1]} for {start} points "
-            "or more."
+        raise pb.InputError(
+            "weights",
+            f"must be one per point, got {weights.shape[-1]} for {start} or more points.",
         )
     ends = [end / total for end in ends]
     place = order_statistic(noise[0].shape[-1], 1 - alpha / 2)
@@ -127,9 +129,10 @@ def _checked_weights(
     sums = np.sum(weights, axis=-1)
     usable = np.all(np.isfinite(weights) & (weights >= 0)) and np.all(sums > 0)
     if not usable or weights.ndim not in (1, 2):
-        raise ValueError(
-            "weights must not be negative and not all be zero; a subgroup is empty, or "
-            "a weight is missing."
+        raise pb.InputError(
+            "weights",
+            "must be finite, not negative and not all 0: a subgroup is empty, or a weight "
+            "is missing.",
         )
     return weights
 

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float
+from scipy import optimize
 
 from pns_infer.core.critical import Side, order_statistic
 from pns_infer.core.inputs import (
@@ -18,7 +19,8 @@ from pns_infer.core.inputs import (
     Which,
     check_alpha,
     check_option,
-    term_blocks,
+    cut_draws,
+    make_sides,
 )
 
 Statistic = Literal["absolute", "one_sided"]
@@ -43,13 +45,7 @@ class Band(NamedTuple):
 
 
 class ThresholdSet(NamedTuple):
-    """Points sorted by a threshold, all correct at once with the band's confidence.
-
-    Attributes:
-      above: the estimand is surely greater.
-      below: it is surely less.
-      undecided: neither.
-    """
+    """Where an estimand lies above or below a threshold, with the band's confidence."""
 
     above: Bool[np.ndarray, " num_points"]
     below: Bool[np.ndarray, " num_points"]
@@ -121,18 +117,17 @@ def uniform_band(
     check_option("statistic", statistic, ("absolute", "one_sided"))
     check_option("side", side, ("both", "lower", "upper"))
     if side != "both" and statistic == "absolute":
-        raise ValueError(f"side={side!r} needs statistic='one_sided'.")
+        raise pb.InputError("side", f"{side!r} needs statistic='one_sided'.")
     process = _gather(draws, estimand, points_per_chunk, center)
     miss = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
+    maxima = [process.lower_max, process.upper_max]
+    if statistic == "absolute":
+        maxima = [process.absolute_max] * 2
     kappas = [
         float(np.sort(values)[order_statistic(len(values), 1 - miss)])
-        for values in (
-            [process.absolute_max] * 2
-            if statistic == "absolute"
-            else [process.lower_max, process.upper_max]
-        )
+        for values in maxima
     ]
-    lower = np.maximum(_greatest(process.lower, kappas[0]), estimand.floor)
+    lower = np.maximum(-_least(process.lower, kappas[0]), estimand.floor)
     upper = np.minimum(_least(process.upper, kappas[1]), estimand.ceiling)
     if side == "lower":
         upper = np.full_like(upper, estimand.ceiling)
@@ -142,14 +137,10 @@ def uniform_band(
 
 
 def threshold_set(band: Band, threshold: float) -> ThresholdSet:
-    """Finds the points where the estimand surely exceeds a threshold, or falls short.
+    """Finds the points where the band lies above a threshold, or below it.
 
-    With the band's confidence no point is sorted wrongly. To look for one kind only, give
-    a band with side='lower' or 'upper': it is narrower.
-
-    Args:
-      band: from `uniform_band`. Pointwise intervals would give no such guarantee.
-      threshold: the value to compare with.
+    All points are classified correctly with the band's confidence. For one direction
+    only, give a band with side='lower' or 'upper': it is narrower.
 
     Example:
       >>> import numpy as np
@@ -159,12 +150,13 @@ def threshold_set(band: Band, threshold: float) -> ThresholdSet:
       [[False, False, True], [True, False, False], [False, True, False]]
     """
     if not isinstance(band, Band):
-        raise TypeError(
-            f"threshold_set needs a Band from uniform_band, got {type(band).__name__}: "
-            "pointwise intervals do not hold at all points at once."
+        raise pb.InputError(
+            "band",
+            f"must be a Band from uniform_band, got {type(band).__name__}: pointwise "
+            "intervals do not hold at all points simultaneously.",
         )
     if not np.isfinite(threshold):
-        raise ValueError(f"threshold must be finite, got {threshold}.")
+        raise pb.InputError("threshold", f"must be finite, got {threshold}.")
     above, below = band.lower > threshold, band.upper < threshold
     # Ends that cross contradict each other; they decide nothing.
     above, below = above & ~band.is_empty, below & ~band.is_empty
@@ -205,25 +197,21 @@ def heterogeneity_test(
     process = _gather(draws, estimand, points_per_chunk, center)
 
     def gap(kappa: float) -> float:
-        low = max(np.max(_greatest(process.lower, kappa)), estimand.floor)
+        low = max(np.max(-_least(process.lower, kappa)), estimand.floor)
         high = min(np.min(_least(process.upper, kappa)), estimand.ceiling)
         return float(low - high)
 
     statistic = 0.0
     if gap(0.0) > 0:
         high = 1.0
-        while gap(high) > 0 and high < 1e9:
+        while gap(high) > 0 and high < 1e9:  # the gap falls with kappa
             high *= 2
-        low = 0.0
-        for _ in range(60):  # the gap falls with kappa
-            middle = (low + high) / 2
-            low, high = (middle, high) if gap(middle) > 0 else (low, middle)
-        statistic = high
+        statistic = high if gap(high) > 0 else optimize.brentq(gap, 0.0, high)
     beyond = int(np.sum(process.absolute_max >= statistic))
     return HeterogeneityTest(
         p_value=(1 + beyond) / (1 + len(process.absolute_max)),
         statistic=statistic,
-        highest=int(np.argmax(_greatest(process.lower, statistic))),
+        highest=int(np.argmin(_least(process.lower, statistic))),
         lowest=int(np.argmin(_least(process.upper, statistic))),
     )
 
@@ -232,10 +220,6 @@ def _least(side: Side, kappa: float) -> Float[np.ndarray, " num_points"]:
     if not side.center.shape[-1]:
         return np.full(len(side.center), np.inf)
     return np.min(side.center + kappa * side.standard_error, axis=-1)
-
-
-def _greatest(side: Side, kappa: float) -> Float[np.ndarray, " num_points"]:
-    return -_least(side, kappa)
 
 
 def _gather(
@@ -247,16 +231,16 @@ def _gather(
     """Reads all blocks once; keeps moments, and maxima over points for each draw."""
     kept: tuple[list[Side], list[Side]] = ([], [])
     maxima: list[np.ndarray] | None = None
-    for pair in term_blocks(draws, estimand, points_per_chunk, center):
-        block = []
-        for side, store in zip(pair, kept, strict=True):
+    for block in cut_draws(draws, points_per_chunk, center):
+        one_sided, absolute = [], []
+        for side, store in zip(make_sides(block, estimand), kept, strict=True):
             side = Side(*(np.asarray(leaf) for leaf in side))
             store.append(side._replace(tails=np.zeros(0)))
             # Known terms have tails of 0, which matter to no maximum over others.
             tails = np.where((side.standard_error > 0)[..., None], side.tails, -np.inf)
-            block.append(np.max(tails, axis=(0, 1), initial=-np.inf))
-            block.append(np.max(np.abs(side.tails), axis=(0, 1), initial=0.0))
-        found = [block[0], block[2], np.maximum(block[1], block[3])]
+            one_sided.append(np.max(tails, axis=(0, 1), initial=-np.inf))
+            absolute.append(np.max(np.abs(side.tails), axis=(0, 1), initial=0.0))
+        found = [*one_sided, np.maximum(*absolute)]
         maxima = found if maxima is None else list(map(np.maximum, maxima, found))
     assert maxima is not None
     joined = [

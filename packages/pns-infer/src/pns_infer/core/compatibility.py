@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Num, PRNGKeyArray
 
 from pns_infer.core.covariance import frequency_covariance
 from pns_infer.core.critical import Maxima, Side, order_statistic, select_terms
-from pns_infer.core.inputs import check_alpha
+from pns_infer.core.inputs import check_alpha, check_shape
 
 Array = Any  # NumPy or JAX
 _STRATA = 512  # simulated at a time
@@ -38,15 +38,15 @@ class CompatibilityTest(NamedTuple):
     statistic: float
     stratum: int
     constraint: str
-    slack: Float[np.ndarray, "num_strata 4"]
-    standard_error: Float[np.ndarray, "num_strata 4"]
-    rejected: Bool[np.ndarray, "num_strata 4"]
+    slack: Float[np.ndarray, "num_strata slacks"]
+    standard_error: Float[np.ndarray, "num_strata slacks"]
+    rejected: Bool[np.ndarray, "num_strata slacks"]
 
 
 def compatibility_test(
     key: PRNGKeyArray,
-    observational: Num[Array, "num_strata 2 2"],
-    experimental: Num[Array, "num_strata 2 2"],
+    observational: Num[Array, "num_strata treatments levels"],
+    experimental: Num[Array, "num_strata treatments levels"],
     alpha: float = 0.05,
     num_draws: int = 10_000,
 ) -> CompatibilityTest:
@@ -79,11 +79,9 @@ def compatibility_test(
     check_alpha(alpha)
     observational = np.asarray(observational, float)
     experimental = np.asarray(experimental, float)
-    if observational.ndim != 3:
-        raise ValueError(
-            "counts must have shape [num_strata, 2, 2], got "
-            f"{list(observational.shape)}; for one stratum add a leading axis."
-        )
+    shape = ("num_strata", *pb.BINARY.joint_shape)
+    check_shape("observational", observational, shape)
+    check_shape("experimental", experimental, (len(observational), *shape[1:]))
     covariance = frequency_covariance(observational, experimental, smoothing=1.0)
     slack = pb.compatibility_slack(
         pb.atoms_from_counts(observational + 1, experimental + 1)
@@ -116,22 +114,22 @@ def compatibility_test(
 
 def _simulate(
     key: PRNGKeyArray,
-    covariance: Float[np.ndarray, "num_strata 4 4"],
-    error: Float[np.ndarray, "num_strata 4"],
-    kept: Bool[np.ndarray, "num_strata 4"],
+    covariance: Float[np.ndarray, "num_strata slacks slacks"],
+    error: Float[np.ndarray, "num_strata slacks"],
+    kept: Bool[np.ndarray, "num_strata slacks"],
     num_draws: int,
 ) -> Float[np.ndarray, " num_draws"]:
     """Draws the greatest standardized deviation over the kept slacks."""
     greatest = np.full(num_draws, -np.inf)
     # Cholesky with a tiny ridge: two slacks of an arm can be exact opposites.
     correlation = covariance / (error[:, :, None] * error[:, None, :])
-    root = np.linalg.cholesky(correlation + 1e-10 * np.eye(4))
+    root = np.linalg.cholesky(correlation + 1e-10 * np.eye(correlation.shape[1]))
     for block in range(-(-len(root) // _STRATA)):
         part = slice(block * _STRATA, (block + 1) * _STRATA)
         use = kept[part].any(axis=1)
         if not use.any():
             continue
-        shape = (len(root[part]), 4, num_draws)
+        shape = (*error[part].shape, num_draws)
         normals = jax.random.normal(jax.random.fold_in(key, block), shape)
         deviation = root[part][use] @ np.asarray(normals)[use]
         deviation[~kept[part][use]] = -np.inf

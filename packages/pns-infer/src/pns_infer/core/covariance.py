@@ -8,14 +8,16 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float, Num
 
+from pns_infer.core.inputs import check_shape
+
 Array = Any  # NumPy or JAX
 
 
 def frequency_covariance(
-    observational: Num[Array, "num_points 2 2"],
-    experimental: Num[Array, "num_points 2 2"],
+    observational: Num[Array, "num_points treatments levels"],
+    experimental: Num[Array, "num_points treatments levels"],
     smoothing: float = 0.0,
-) -> Float[np.ndarray, "num_points 6 6"]:
+) -> Float[np.ndarray, "num_points eta eta"]:
     """Computes the covariance of cell frequencies as estimates of the atoms.
 
     Args:
@@ -41,21 +43,23 @@ def frequency_covariance(
     eta = pb.pack_atoms(atoms)
     num_units = (observational + smoothing).sum(axis=(-2, -1))
     arms = (experimental + smoothing).sum(axis=-1)
-    covariance = np.zeros((*eta.shape, 6))
-    for place, arm in ((0, 1), (1, 0)):
-        mu = eta[..., place]
-        covariance[..., place, place] = mu * (1 - mu) / arms[..., arm]
-    joint = eta[..., 2:]
+    covariance = np.zeros((*eta.shape, eta.shape[-1]))
+    size = (
+        pb.BINARY.num_free
+    )  # of mu, which comes first, the last arm before the others
+    mu, joint = eta[..., :size], eta[..., size:]
+    covariance[..., range(size), range(size)] = mu * (1 - mu) / arms[..., ::-1]
     multinomial = (
-        joint[..., None] * np.eye(4) - joint[..., :, None] * joint[..., None, :]
+        joint[..., None] * np.eye(joint.shape[-1])
+        - joint[..., :, None] * joint[..., None, :]
     )
-    covariance[..., 2:, 2:] = multinomial / num_units[..., None, None]
+    covariance[..., size:, size:] = multinomial / num_units[..., None, None]
     return covariance
 
 
 def term_covariance(
     atoms: pb.Atoms,
-    covariance: Float[Array, "num_points 6 6"],
+    covariance: Float[Array, "num_points eta eta"],
     estimand: pb.Estimand,
 ) -> tuple[pb.BoundTerms, Float[np.ndarray, "num_points num_terms num_terms"]]:
     """Computes terms and their covariance from atoms and theirs, by the delta method.
@@ -84,11 +88,9 @@ def term_covariance(
     """
     covariance = np.asarray(covariance, float)
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
-    if covariance.shape != (*atoms.mu.shape[:-1], 6, 6):
-        raise ValueError(
-            f"covariance must have shape {[*atoms.mu.shape[:-1], 6, 6]}, over eta = "
-            f"(mu1, mu0, p11, p10, p01, p00), got {list(covariance.shape)}."
-        )
+    eta = pb.pack_atoms(atoms)
+    what = ", over eta = (mu1, mu0, p11, p10, p01, p00)"
+    check_shape("covariance", covariance, (*eta.shape, eta.shape[-1]), what)
     terms = estimand.terms(atoms)
     jacobian = _jacobian(estimand, atoms)
     return terms, jacobian @ covariance @ np.swapaxes(jacobian, -1, -2)
@@ -96,7 +98,7 @@ def term_covariance(
 
 def _jacobian(
     estimand: pb.Estimand, atoms: pb.Atoms
-) -> Float[np.ndarray, "num_points num_terms 6"]:
+) -> Float[np.ndarray, "num_points num_terms eta"]:
     """Differentiates terms by eta at each point."""
     if estimand.is_linear:
         matrix = np.array(estimand.lower_matrix + estimand.upper_matrix)

@@ -12,16 +12,22 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy import special
 
 from pns_infer.core.critical import order_statistic, put_in_place
-from pns_infer.core.inputs import Draws, Target, check_alpha, check_option, map_terms
+from pns_infer.core.inputs import (
+    Draws,
+    Target,
+    check_alpha,
+    check_option,
+    checked_terms,
+    cut_draws,
+    map_blocks,
+)
 from pns_infer.core.intervals import CorrectedIntervals, join_intervals
 
-_ONE_CASE = (
-    1.5  # shape of the posterior of a rare proportion of which one case was seen
-)
+_ONE_CASE = 1.5  # shape of the posterior of a proportion with one observed case
 
 
 def credible_intervals(
@@ -63,13 +69,11 @@ def credible_intervals(
     check_alpha(alpha)
     check_option("target", target, ("set", "parameter"))
     return join_intervals(
-        list(
-            map_terms(
-                lambda terms: _of_block(terms, alpha, estimand, target),
-                draws,
-                estimand,
-                points_per_chunk,
-            )
+        map_blocks(
+            lambda block: _of_block(
+                checked_terms(block.draws, estimand), alpha, estimand, target
+            ),
+            cut_draws(draws, points_per_chunk),
         )
     )
 
@@ -129,12 +133,12 @@ def _bound(terms: Float[np.ndarray, "draws points terms"], limit: float) -> _Sid
     return _Side(least.astype(np.float64), binding)
 
 
-def _is_at_limit(side: _Side, limit: float) -> Float[np.ndarray, " points"]:
-    """Tells where draws do not keep a bound away from its limit.
+def _is_at_limit(side: _Side, limit: float) -> Bool[np.ndarray, " points"]:
+    """Tells where draws do not distinguish a bound from its limit.
 
-    A bound that lies at its limit is met by no quantile of draws that come near it without
-    reaching it. Draws that vary as those of a proportion of which one case was seen at
-    the most do not tell it from the limit.
+    No quantile of draws that come near a limit without reaching it is at the limit. Draws
+    that vary as the posterior of a proportion with at most one observed case count as
+    being there.
     """
     distance = limit - side.values
     return distance.mean(axis=1) ** 2 < _ONE_CASE * distance.var(axis=1)

@@ -12,12 +12,13 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Bool, Float, Int
 
 Array = Any  # NumPy or JAX; every function keeps the namespace and dtype of its input
 
 
-class TooFewDrawsError(ValueError):
+class TooFewDrawsError(pb.InputError):
     """There are fewer draws than a quantile or a standard error needs.
 
     Attributes:
@@ -26,19 +27,20 @@ class TooFewDrawsError(ValueError):
       purpose: what for.
     """
 
-    def __init__(self, num_draws: int, needed: int, purpose: str) -> None:
+    def __init__(self, num_draws: int, needed: int, purpose: str):
         """Keeps the numbers, so that callers need not read the message."""
-        super().__init__(num_draws, needed, purpose)
+        super().__init__(
+            "num_draws",
+            f"must be at least {needed} for {purpose}, got {num_draws}; ten times as "
+            "many keep its Monte Carlo error small.",
+        )
         self.num_draws = num_draws
         self.needed = needed
         self.purpose = purpose
 
-    def __str__(self) -> str:
-        """Says how many to give."""
-        return (
-            f"{self.num_draws} draws are too few for {self.purpose}; give {self.needed} "
-            "or more (ten times as many keep its noise small)."
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keeps the numbers when it crosses processes."""
+        return type(self), (self.num_draws, self.needed, self.purpose)
 
 
 class Side(NamedTuple):
@@ -81,12 +83,7 @@ def make_side(
     draws: Float[Array, "... num_terms num_draws"],
     center: Float[Array, "... num_terms"] | None = None,
 ) -> Side:
-    """Standardizes draws by their own mean and deviation.
-
-    Args:
-      draws: of each term of a minimum.
-      center: estimates to correct; the draws' mean if None.
-    """
+    """Standardizes draws by their own mean and deviation; the mean is the center."""
     xp = draws.__array_namespace__()
     shifted = draws - draws[..., :1]  # a constant becomes exactly 0
     mean = xp.mean(shifted, axis=-1, keepdims=True)
@@ -95,14 +92,10 @@ def make_side(
     error = xp.sqrt(xp.sum(deviation * deviation, axis=-1) / (num_draws - 1))
     if center is None:
         center = (draws[..., :1] + mean)[..., 0]
-    return Side(center, error, -deviation * _reciprocal(error)[..., None])
-
-
-def _reciprocal(error: Array) -> Array:
-    """Computes 1 / error; 0 for an error of 0, and no NaN in gradients."""
-    xp = error.__array_namespace__()
+    # 0 for a term that does not vary, and no NaN in gradients.
     positive = error > 0
-    return xp.where(positive, 1 / xp.where(positive, error, 1), 0)
+    precision = xp.where(positive, 1 / xp.where(positive, error, 1), 0)
+    return Side(center, error, -deviation * precision[..., None])
 
 
 def sorted_maxima(
@@ -136,11 +129,8 @@ def critical_value(
 
     It is the order statistic number (num_draws + 1) * probability, rounded up: a further
     draw lies below it with at least this probability, however few draws there are.
-    Without a term that needs correction kappa is 0.
-
-    Args:
-      maxima: from `find_maxima`, or `sorted_maxima`.
-      probability: a number, or one for each of [...], which takes sorted maxima.
+    Without a term that needs correction kappa is 0. A probability for each of [...]
+    needs sorted maxima.
     """
     values, is_empty, is_sorted = maxima
     xp = values.__array_namespace__()
@@ -169,11 +159,7 @@ def put_in_place(
 
 
 def order_statistic(num_draws: int, probability: float) -> int:
-    """Returns the zero-based place of a quantile among sorted draws.
-
-    Raises:
-      TooFewDrawsError: if there are too few draws to have one.
-    """
+    """Returns the zero-based place of a quantile among sorted draws, if there is one."""
     place = math.ceil((num_draws + 1) * probability - 1e-9)
     if place > num_draws:
         needed = math.ceil(probability / (1 - probability) - 1e-9)

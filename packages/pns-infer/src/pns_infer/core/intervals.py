@@ -1,5 +1,7 @@
 """Precision-corrected intervals at each point: from draws, or from a covariance."""
 
+import functools
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -11,25 +13,27 @@ from scipy import special
 
 from pns_infer.core.critical import (
     Corrected,
-    Side,
     TooFewDrawsError,
     corrected_minimum,
     find_maxima,
     order_statistic,
     select_terms,
-    selection_probability,
     sorted_maxima,
 )
 from pns_infer.core.inputs import (
+    Block,
     Draws,
     Selection,
     Target,
     Which,
     check_alpha,
+    check_at_least,
     check_option,
-    check_sample_size,
+    check_shape,
+    cut_draws,
     is_traced,
-    map_sides,
+    make_sides,
+    map_blocks,
 )
 
 Array = Any  # NumPy or JAX
@@ -39,8 +43,8 @@ class CorrectedIntervals(NamedTuple):
     """Intervals with a guarantee, one per point.
 
     Attributes:
-      lower: lower end; the floor for side='upper'.
-      upper: upper end; the ceiling for side='lower'.
+      lower: the floor for side='upper'.
+      upper: the ceiling for side='lower'.
       bound_lower: half-median-unbiased estimate of the lower bound: it lies above the
         bound with probability at most one half, asymptotically.
       bound_upper: the same for the upper bound, which it lies below.
@@ -124,21 +128,28 @@ def intervals_from_draws(
     check_option("target", target, ("set", "parameter"))
     check_option("side", side, ("both", "lower", "upper"))
     check_option("selection", selection, ("adaptive", "none"))
-    if (selection == "adaptive" or target == "parameter") and sample_size is None:
-        raise ValueError(
-            "selection='adaptive' and target='parameter' need sample_size, the number of "
-            "rows behind the estimates; or ask for selection='none', target='set'."
-        )
-    if sample_size is not None:
-        check_sample_size(sample_size)
-
-    def correct(lower: Side, upper: Side) -> CorrectedIntervals:
-        return _correct(
-            lower, upper, alpha, sample_size, estimand, target, side, selection
-        )
-
-    parts = map_sides(correct, draws, estimand, points_per_chunk, center)
-    return join_intervals(list(parts))
+    if sample_size is None:
+        if selection == "adaptive" or target == "parameter":
+            raise pb.InputError(
+                "sample_size",
+                "is needed for selection='adaptive' and target='parameter': the number "
+                "of units behind the estimates.",
+            )
+        sample_size = math.nan
+    else:
+        check_at_least("sample_size", sample_size, 2)
+    correct = functools.partial(
+        _correct,
+        alpha=alpha,
+        sample_size=sample_size,
+        estimand=estimand,
+        target=target,
+        side=side,
+        selection=selection,
+    )
+    return join_intervals(
+        map_blocks(correct, cut_draws(draws, points_per_chunk, center))
+    )
 
 
 def intervals_from_estimates(
@@ -173,25 +184,17 @@ def intervals_from_estimates(
       >>> found = intervals_from_estimates(key, terms, covariance, sample_size=1000)
       >>> found.lower.round(2).tolist(), found.upper.round(2).tolist()  # 1.96 errors
       ([0.43], [0.62])
-      >>> plain = intervals_from_estimates(key, terms, covariance, selection="none")
-      >>> bool(plain.kappa_lower[0] > 2.2 > found.kappa_lower[0])  # two terms, one
-      True
     """
     lower, upper = (np.asarray(part, float) for part in terms)
     covariance = np.asarray(covariance, float)
     size = lower.shape[-1] + upper.shape[-1]
-    if lower.ndim != 2 or upper.shape[:1] != lower.shape[:1] or not len(lower):
-        raise ValueError(
-            "terms must have shapes [num_points, num_lower] and [num_points, num_upper], "
-            f"got {list(lower.shape)} and {list(upper.shape)}."
-        )
-    if covariance.shape != (len(lower), size, size):
-        raise ValueError(
-            f"covariance must have shape {[len(lower), size, size]}, one matrix over "
-            f"lower and upper terms per point, got {list(covariance.shape)}."
-        )
+    check_shape("lower terms", lower, ("num_points", "num_lower"))
+    check_shape("upper terms", upper, (len(lower), "num_upper"))
+    check_at_least("the number of points", len(lower), 1)
+    what = ", one matrix over lower and upper terms per point"
+    check_shape("covariance", covariance, (len(lower), size, size), what)
     if not np.all(np.isfinite(covariance)):
-        raise ValueError("covariance must be finite.")
+        raise pb.InputError("covariance", "must be finite.")
     if num_draws <= size:
         raise TooFewDrawsError(num_draws, size + 1, f"the covariance of {size} terms")
     normals = np.asarray(jax.random.normal(key, (num_draws, size)), float)
@@ -221,9 +224,10 @@ def _root(
     values, vectors = np.linalg.eigh(covariance)
     least = values.min(axis=-1)
     if not symmetric or np.any(least < -1e-8 * np.maximum(values.max(axis=-1), 1e-30)):
-        raise ValueError(
-            "covariance must be symmetric and not have negative eigenvalues; the least "
-            f"is {least.min():.3g}."
+        raise pb.InputError(
+            "covariance",
+            "must be symmetric without negative eigenvalues; the least is "
+            f"{least.min():.3g}.",
         )
     root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
     # Exactly 0 for a known term, whatever eigh rounded.
@@ -240,52 +244,45 @@ def join_intervals(parts: list[CorrectedIntervals]) -> CorrectedIntervals:
 
 
 def _correct(
-    lower: Side,
-    upper: Side,
+    block: Block,
     alpha: float,
-    sample_size: float | None,
+    sample_size: float,
     estimand: pb.Estimand,
     target: Target,
     side: Which,
     selection: Selection,
 ) -> CorrectedIntervals:
     """Corrects both ends of one block; the lower side holds negated terms."""
+    sides = make_sides(block, estimand)
     limits = (-estimand.floor, estimand.ceiling)
-    maxima = []
-    num_draws = lower.tails.shape[-1]
     miss = alpha / 2 if side == "both" else alpha
-    order_statistic(num_draws, 1 - miss)  # raises if there are too few
-    for terms, limit in zip((lower, upper), limits, strict=True):
+    order_statistic(sides[0].tails.shape[-1], 1 - miss)  # raises if there are too few
+    find = find_maxima if target == "set" else sorted_maxima
+    maxima = []
+    for terms, limit in zip(sides, limits, strict=True):
         active = None
         if selection == "adaptive":
-            assert sample_size is not None
-            order_statistic(num_draws, selection_probability(sample_size))
             active = select_terms(terms, find_maxima(terms), sample_size, limit)
-        find = find_maxima if target == "set" else sorted_maxima
         maxima.append(find(terms, active))
 
     def ends(probability: Any) -> list[Corrected]:
         return [
             _limited(corrected_minimum(terms, sorts, probability), limit)
-            for terms, sorts, limit in zip((lower, upper), maxima, limits, strict=True)
+            for terms, sorts, limit in zip(sides, maxima, limits, strict=True)
         ]
 
     estimates = ends(0.5)
     probability: Any = 1 - miss
     if target == "parameter" and side == "both":
-        assert sample_size is not None
         probability = _parameter_probability(ends, estimates, alpha, sample_size)
     negated, top = ends(probability)
     xp = top.value.__array_namespace__()
     low, high = -negated.value, top.value
-    binding_lower, binding_upper = negated.term, top.term
+    nothing = xp.full_like(top.term, -1)
     if side == "lower":
-        high, binding_upper = (
-            xp.full_like(high, estimand.ceiling),
-            binding_upper * 0 - 1,
-        )
+        high, top = xp.full_like(high, estimand.ceiling), top._replace(term=nothing)
     if side == "upper":
-        low, binding_lower = xp.full_like(low, estimand.floor), binding_lower * 0 - 1
+        low, negated = xp.full_like(low, estimand.floor), negated._replace(term=nothing)
     return CorrectedIntervals(
         lower=low,
         upper=high,
@@ -293,8 +290,8 @@ def _correct(
         bound_upper=estimates[1].value,
         kappa_lower=negated.kappa,
         kappa_upper=top.kappa,
-        binding_lower=binding_lower,
-        binding_upper=binding_upper,
+        binding_lower=negated.term,
+        binding_upper=top.term,
         is_empty=low > high,
     )
 

@@ -8,7 +8,7 @@ import pns_bounds as pb
 from jaxtyping import Float
 from scipy import special
 
-from pns_infer.core.inputs import check_alpha
+from pns_infer.core.inputs import check_alpha, check_at_least, check_shape
 
 Array = Any  # NumPy or JAX
 
@@ -74,13 +74,11 @@ def score_intervals(
         np.asarray(part, float)
         for part in (interval.lower, interval.upper, value, truth.lower, truth.upper)
     )
-    shapes = {part.shape for part in (lower, upper, value, low, high)}
-    if len(shapes) != 1 or len(lower.shape) != 1 or not len(lower):
-        raise ValueError(
-            f"ends, value and truth must all have shape [num_points], got {shapes}."
-        )
-    if not all(np.all(np.isfinite(part)) for part in (lower, upper, value, low, high)):
-        raise ValueError("ends, value and truth must be finite to be scored.")
+    names = ("lower", "upper", "value", "truth.lower", "truth.upper")
+    for name, part in zip(names, (lower, upper, value, low, high), strict=True):
+        check_shape(name, part, (len(lower) if lower.ndim else 1,))
+        if not len(part) or not np.all(np.isfinite(part)):
+            raise pb.InputError(name, "must be finite numbers, one for each point.")
     miss = np.maximum(lower - value, 0) + np.maximum(value - upper, 0)
     valid = np.nan
     if atoms is not None:
@@ -109,7 +107,7 @@ def summarize_scores(replicates: Sequence[Scores]) -> dict[str, Summary]:
       0.254
     """
     if not replicates:
-        raise ValueError("there are no replicates to summarize.")
+        raise pb.InputError("replicates", "are empty: there is nothing to summarize.")
     columns = zip(*replicates, strict=True)
     return dict(zip(Scores._fields, map(summarize_values, columns), strict=True))
 
@@ -126,10 +124,8 @@ def summarize_values(values: Float[Array, " num_replicates"]) -> Summary:
       0.95
     """
     values = np.asarray(values, float)
-    if values.ndim != 1 or not len(values):
-        raise ValueError(
-            f"values must have shape [num_replicates], got {values.shape}."
-        )
+    check_shape("values", values, ("num_replicates",))
+    check_at_least("the number of values", len(values), 1)
     count, mean, margin = len(values), values.mean(), np.nan
     if count > 1:
         error = values.std(ddof=1) / np.sqrt(count)
