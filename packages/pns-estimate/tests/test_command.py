@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -14,9 +15,8 @@ import pns_estimate as pe
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate._errors import InterruptedFitError
+from pns_estimate._errors import InterruptedFitError, Setting
 from pns_estimate.command import flags as _flags
-from pns_estimate.command import language as _command_language
 from pns_estimate.command import main as _command
 from pns_estimate.command import run as _command_run
 from pns_estimate.command import run_folder as _run_folder
@@ -149,14 +149,14 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
             (*FIT, "--gains=1,0,0,-1", "--budget=2", "--out=o"),
             "--budget must be a share",
         ),
-        ((*FIT, "--process_id=1", "--out=o"), "--process_id belong together"),
+        ((*FIT, "--process_id=1", "--out=o"), "--process_id belongs together"),
         (
             (*FIT, *JOB, "--coordinator_address=host", "--process_id=0", "--out=o"),
             "--coordinator_address must be host and port, 10.0.0.1:8476 for example",
         ),
         (
             (*FIT, *JOB, "--coordinator_address=a:1", "--process_id=2", "--out=o"),
-            "must be below --num_processes=2, got 2",
+            "must be below the number of processes, 2, got 2",
         ),
         (
             ("--load=m", "--predict=people.csv", "--distributed", "--out=o"),
@@ -184,7 +184,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ((*FIT, "--num_draws=50", "--out=o"), "--num_draws=50: 50 is not"),
         (
             (*FIT, "--alpha=0.001", "--num_draws=300", "--out=o"),
-            "Fit with a larger --num_draws, or take a larger --alpha.",
+            "fit with a larger --num_draws, or take a larger --alpha.",
         ),
         (
             (*FIT, "--alpha=0.001", "--method=bootstrap_full", "--out=o"),
@@ -488,31 +488,24 @@ def test_a_run_that_lost_a_process_goes_on_from_its_checkpoints(
     assert "model" in written and not left & written
 
 
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("fit with missing='indicator'.", "fit with --missing=indicator."),
-        ("alpha must lie in (0, 1)", "--alpha must lie in (0, 1)"),
-        (
-            "outcome_reference='did not' or 3.",
-            "--outcome_reference='did not' or --outcome_reference=3.",
-        ),
-    ],
-)
-def test_messages_speak_of_flags(message, said):
-    assert _command_language.in_flags(message) == said
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "the treatment 'alpha' must have two values",
-        "treatment, outcome and weights must be different columns",
-        "take a larger --alpha, not --alpha=0.1",
-    ],
-)
-def test_messages_about_columns_stay(message):
-    assert _command_language.in_flags(message) == message
+def test_settings_in_messages_are_written_as_each_door_writes_them():
+    error = pe.UserError(
+        *(Setting("alpha"), " is odd; fit with ", Setting("missing", "indicator")),
+        *(" or ", Setting("outcome_reference", "did not"), "; mind the ", "recipe."),
+    )
+    assert str(error) == (
+        "alpha is odd; fit with missing='indicator' or outcome_reference='did not'; mind "
+        "the recipe."
+    )
+    assert _flags.in_flags(error) == (
+        "--alpha is odd; fit with --missing=indicator or --outcome_reference='did not'; "
+        "mind the recipe."
+    )
+    assert error.argument == "alpha"
+    mask = pe.UserError(Setting("mask"), " must be booleans, not alpha=0.1")
+    assert _flags.in_flags(mask) == str(mask) == "mask must be booleans, not alpha=0.1"
+    assert pickle.loads(pickle.dumps(error)).parts == error.parts
+    assert pe.UserError("the tables differ").argument is None
 
 
 def test_help_lists_the_flags_of_this_program_alone_by_section(in_process):

@@ -1,13 +1,48 @@
-"""Errors that the user can do something about."""
+"""Errors that the user can do something about.
 
+A message names settings as data, so that each door writes them in its own way: Python
+missing='indicator', the command --missing=indicator.
+"""
+
+import dataclasses
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a file
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A setting that a message names; with the value it has or should have, if any."""
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        """Writes it as Python does."""
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
+
 class UserError(ValueError):
-    """What was given cannot be used; the message says what to do about it."""
+    """What was given cannot be used; the message says what to do about it.
+
+    Attributes:
+      parts: of the message, in order: text, and the settings that it names.
+    """
+
+    def __init__(self, *parts: str | Setting):
+        """Joins the parts as Python writes them."""
+        super().__init__("".join(map(str, parts)))
+        self.parts = parts
+
+    @property
+    def argument(self) -> str | None:
+        """The setting that the message is about, if it starts with one."""
+        first = self.parts[0]
+        return first.name if isinstance(first, Setting) else None
 
 
 class InterruptedFitError(UserError):
@@ -20,6 +55,18 @@ class NotFittedError(UserError, AttributeError):
     As in scikit-learn it is a ValueError and an AttributeError, so `hasattr` of what a fit
     leaves behind is False before it.
     """
+
+
+@contextmanager
+def as_user_errors() -> Iterator[None]:
+    """Turns errors that name an argument into errors of the user; no others."""
+    try:
+        yield
+    except UserError:
+        raise
+    except ValueError as error:
+        argument, _, problem = str(error).partition(" ")
+        raise UserError(Setting(argument), f" {problem}") from error
 
 
 def storage_reason(error: BaseException) -> str | None:

@@ -4,7 +4,7 @@ import inspect
 import numbers
 from typing import Any, Self
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 
 _LEAST_DRAWS = 200
 _SEEDS = 2**32
@@ -56,25 +56,30 @@ def check_settings(settings: dict[str, Any]) -> None:
     ):
         value = settings[name]
         if not isinstance(value, str) or value not in known:
-            raise UserError(f"{name} must be one of {list(known)}, got {value!r}.")
+            problem = f" must be one of {list(known)}, got {value!r}."
+            raise UserError(Setting(name), problem)
     if not isinstance(settings["method"], str):
-        raise UserError(f"method must be a name, got {settings['method']!r}.")
+        problem = f" must be a name, got {settings['method']!r}."
+        raise UserError(Setting("method"), problem)
     for name, least, end in (("num_draws", _LEAST_DRAWS, None), ("seed", 0, _SEEDS)):
         value = settings[name]
         if not _is_whole(value) or value < least or (end and value >= end):
             allowed = (
                 f"of at least {least}" if end is None else f"from {least} to {end - 1}"
             )
-            raise UserError(f"{name} must be a whole number {allowed}, got {value!r}.")
+            problem = f" must be a whole number {allowed}, got {value!r}."
+            raise UserError(Setting(name), problem)
     for name in ("calibrate", "progress"):
         if settings[name] not in (True, False):
-            raise UserError(f"{name} must be True or False, got {settings[name]!r}.")
+            problem = f" must be True or False, got {settings[name]!r}."
+            raise UserError(Setting(name), problem)
 
 
 def check_memory(memory_gb: Any) -> None:
     """Raises unless `memory_gb` is a positive number."""
     if not isinstance(memory_gb, (int, float)) or not memory_gb > 0:
-        raise UserError(f"memory_gb must be a positive number, got {memory_gb!r}.")
+        problem = f" must be a positive number, got {memory_gb!r}."
+        raise UserError(Setting("memory_gb"), problem)
 
 
 def _defaults(kind: type) -> dict[str, Any]:

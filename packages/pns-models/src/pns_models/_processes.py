@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pns_bounds as pb
 from jax.experimental import multihost_utils
 
 from pns_models._errors import LostProcessError
@@ -35,7 +36,7 @@ def join_processes(
       process_id: the number of this one, from 0.
 
     Raises:
-      ValueError: if some of them are given and others are not, or one makes no sense.
+      InputError: if some of them are given and others are not, or one makes no sense.
 
     Example:
       >>> join_processes("10.0.0.1:8476", num_processes=1, process_id=0)  # nobody else
@@ -60,19 +61,21 @@ def _check_names(address: str | None, size: int | None, number: int | None) -> N
     if address is None and size is None and number is None:
         return
     if address is None or size is None or number is None:
-        raise ValueError(
-            "coordinator_address, num_processes and process_id belong together; give all "
-            "three, or none where JAX finds them by itself."
+        raise pb.InputError(
+            "process_id",
+            "belongs together with the coordinator's address and the number of processes; "
+            "give all three, or none where JAX finds them by itself.",
         )
     if not re.fullmatch(r".+:\d+", address):
-        raise ValueError(
-            "coordinator_address must be host and port, 10.0.0.1:8476 for example, got "
-            f"{address!r}."
+        raise pb.InputError(
+            "coordinator_address",
+            f"must be host and port, 10.0.0.1:8476 for example, got {address!r}.",
         )
     if not 0 <= number < size:
-        raise ValueError(
-            f"process_id counts from 0 and must be below num_processes={size}, got "
-            f"{number}."
+        raise pb.InputError(
+            "process_id",
+            f"counts from 0 and must be below the number of processes, {size}, got "
+            f"{number}.",
         )
 
 

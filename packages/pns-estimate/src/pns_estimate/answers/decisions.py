@@ -8,7 +8,7 @@ import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import as_user_errors
 from pns_estimate.answers.prediction import Prediction
 
 Criterion = Literal["maximin", "minimax_regret"]
@@ -35,11 +35,9 @@ class Decision(NamedTuple):
 def check_decision(decision: Decision) -> pb.Estimand:
     """Returns the net benefit; raises unless gains, cost, budget and criterion are usable."""
     nobody = np.zeros(0)
-    try:
+    with as_user_errors():
         gain = pi.net_benefit(decision.gains, decision.cost)
         pi.recommend(nobody, nobody, decision.criterion, decision.budget)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     return gain
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.answers.decisions import Decision, check_decision
 from pns_estimate.answers.prediction import Prediction
 from pns_estimate.answers.question import Question
@@ -65,8 +65,11 @@ def check_num_draws(
     if own is None:
         raise errors[0]
     raise UserError(
-        f"the {own} draws of the method {method.name!r} are too few for alpha="
-        f"{question.alpha:g}; take another method, or a larger alpha."
+        f"the {own} draws of the method {method.name!r} are too few for ",
+        Setting("alpha", question.alpha),
+        "; take another method, or a larger ",
+        Setting("alpha"),
+        ".",
     ) from errors[0]
 
 

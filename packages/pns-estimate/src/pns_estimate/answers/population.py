@@ -12,7 +12,7 @@ import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Int
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import UserError, as_user_errors
 from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.prediction import EstimandLike, find_estimand
 from pns_estimate.answers.subgroups import Subgroup, find_subgroups
@@ -389,12 +389,8 @@ def _as_numbers(values: pd.Series) -> pd.Series:
 
 def _told(call: Callable[[], _Result]) -> _Result:
     """Hands on what a function of arrays says about its arguments."""
-    try:
+    with as_user_errors():
         return call()
-    except UserError:
-        raise
-    except ValueError as error:
-        raise UserError(str(error)) from error
 
 
 def _is_usable(units: pi.HeldOutUnits, member: np.ndarray, least: int = 5) -> bool:

@@ -9,7 +9,7 @@ import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.answers.draws import DrawBlocks, SomeDraws
 from pns_estimate.methods import Sampler
 
@@ -68,7 +68,8 @@ class Prediction:
         bounded = find_estimand(estimand)
         _check_alpha(alpha)
         if target not in ("set", "parameter"):
-            raise UserError(f"target must be 'set' or 'parameter', got {target!r}.")
+            problem = f" must be 'set' or 'parameter', got {target!r}."
+            raise UserError(Setting("target"), problem)
         if self.sampler.is_posterior:
             result = _with_enough_draws(
                 lambda: pi.credible_intervals(
@@ -189,8 +190,9 @@ def find_estimand(estimand: EstimandLike) -> pb.Estimand:
         return estimand
     if estimand not in pb.ESTIMANDS:
         raise UserError(
-            f"estimand must be one of {list(pb.ESTIMANDS)}, or a pns_bounds.Estimand, "
-            f"got {estimand!r}."
+            Setting("estimand"),
+            f" must be one of {list(pb.ESTIMANDS)}, or a pns_bounds.Estimand, got "
+            f"{estimand!r}.",
         )
     return pb.ESTIMANDS[estimand]
 
@@ -200,13 +202,20 @@ def _with_enough_draws(call: Callable[[], _Result]) -> _Result:
         return call()
     except pi.TooFewDrawsError as error:
         raise UserError(
-            f"{error} Fit with a larger num_draws, or take a larger alpha."
+            f"{error.num_draws} draws are too few for {error.purpose}, which needs "
+            f"{error.needed} or, to keep its noise small, ten times as many; fit with a "
+            "larger ",
+            Setting("num_draws"),
+            ", or take a larger ",
+            Setting("alpha"),
+            ".",
         ) from error
 
 
 def _check_alpha(alpha: float) -> None:
     if not 0 < alpha < 1:
-        raise UserError(f"alpha must lie in (0, 1), got {alpha}; 0.05 asks for 95%.")
+        problem = f" must lie in (0, 1), got {alpha}; 0.05 asks for 95%."
+        raise UserError(Setting("alpha"), problem)
 
 
 def _plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:

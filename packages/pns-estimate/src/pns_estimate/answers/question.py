@@ -4,7 +4,7 @@ import dataclasses
 
 import pns_bounds as pb
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.answers.prediction import EstimandLike, Target, find_estimand
 
 
@@ -45,6 +45,7 @@ class Question:
             bounded.floor <= self.threshold < bounded.ceiling
         ):
             raise UserError(
-                f"threshold must be at least {bounded.floor:g} and below "
-                f"{bounded.ceiling:g} for {bounded.name!r}, got {self.threshold:g}."
+                Setting("threshold"),
+                f" must be at least {bounded.floor:g} and below {bounded.ceiling:g} for "
+                f"{bounded.name!r}, got {self.threshold:g}.",
             )

@@ -127,4 +127,4 @@ def _encode(
         return encoder.encode(people, name)
     except UserError as error:
         rows = f"{people.index[0] + 1:,} to {people.index[-1] + 1:,}"
-        raise UserError(f"among rows {rows}, {error}") from error
+        raise UserError(f"among rows {rows}, ", *error.parts) from error

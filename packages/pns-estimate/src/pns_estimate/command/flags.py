@@ -4,11 +4,14 @@ Nothing heavy is imported here: help and mistakes in flags are answered at once.
 """
 
 import re
+import shlex
 import textwrap
 from collections.abc import Sequence
 
 import pns_bounds as pb
 from absl import flags
+
+from pns_estimate._errors import Setting, UserError
 
 METHOD_NAMES = (
     *("crossfit", "epinet", "ensemble", "bootstrap_full", "bootstrap_last_layer"),
@@ -207,6 +210,19 @@ def help_text() -> str:
 def is_help(arguments: Sequence[str]) -> bool:
     """Tells whether help is asked for."""
     return not {"--help", "-help", "-h", "-?", "--helpshort"}.isdisjoint(arguments)
+
+
+def in_flags(error: UserError) -> str:
+    """Writes a message with its settings as flags: --missing=indicator."""
+    return "".join(_flag(p) if isinstance(p, Setting) else p for p in error.parts)
+
+
+def _flag(setting: Setting) -> str:
+    if setting.name not in flags.FLAGS:
+        return str(setting)
+    if setting.value is None:
+        return f"--{setting.name}"
+    return f"--{setting.name}={shlex.quote(str(setting.value))}"
 
 
 # What Python says of a value that it cannot read, and what people are told.

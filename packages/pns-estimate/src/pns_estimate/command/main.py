@@ -11,7 +11,6 @@ from absl import app, flags, logging
 
 from pns_estimate._errors import UserError, storage_reason
 from pns_estimate.command import flags as _flags
-from pns_estimate.command.language import in_flags
 
 _INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
 
@@ -38,7 +37,7 @@ def _guarded(arguments: Sequence[str]) -> None:
     except UserError as error:
         if _flags.DEBUG.value:
             traceback.print_exc()
-        _fail(in_flags(str(error)), 2)
+        _fail(_flags.in_flags(error), 2)
     except KeyboardInterrupt:
         _fail("interrupted", _INTERRUPTED)
     except Exception as error:  # noqa: BLE001 (one line for people, not a trace)

@@ -1,7 +1,6 @@
 """What the command `pns-estimate` does once its flags are read."""
 
 import dataclasses
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import pns_models as pm
 from absl import flags
 
 from pns_estimate._compilation_cache import use_compilation_cache
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._settings import check_memory
 from pns_estimate.answers.decisions import Criterion, Decision, check_decision, decide
@@ -23,7 +22,6 @@ from pns_estimate.answers.prediction import Prediction, Target
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.streamed_answers import check_people
 from pns_estimate.command import flags as _flags
-from pns_estimate.command.language import in_flags
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,
     MODEL,
@@ -75,7 +73,8 @@ def _check_flags(arguments: Sequence[str]) -> Path:
             raise UserError(f"{', '.join(absent)} must be given; see --help.")
     if _flags.METHOD.value not in METHODS:
         raise UserError(
-            f"--method must be one of {', '.join(METHODS)}, got {_flags.METHOD.value!r}."
+            Setting("method"),
+            f" must be one of {', '.join(METHODS)}, got {_flags.METHOD.value!r}.",
         )
     _check_question()
     out = Path(_flags.OUT.value)
@@ -95,11 +94,8 @@ def _join_processes() -> None:
         return
     if _flags.LOAD.value is not None:
         raise UserError("--load fits nothing, so one process is enough.")
-    try:
+    with as_user_errors():
         pm.join_processes(**given)
-    except ValueError as error:
-        names = "|".join(given)
-        raise UserError(re.sub(rf"\b({names})\b", r"--\1", str(error))) from error
 
 
 def _check_question() -> None:
@@ -178,7 +174,7 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
             _flags.MEMORY_GB.value,
         )
     for warning in caught:
-        _say(f"warning: {in_flags(str(warning.message))}")
+        _say(f"warning: {warning.message}")
     if _flags.PREDICT.value is not None:
         _check_people(people, prepared.data.encoder)
     return prepared, people

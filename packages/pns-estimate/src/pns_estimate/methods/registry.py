@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.methods.protocol import Method
 
 _Known = TypeVar("_Known", bound=Method)
@@ -49,5 +49,6 @@ def get_method(name: str) -> Method:
       ('last_layer', 1000)
     """
     if name not in _METHODS:
-        raise UserError(f"method must be one of {list(_METHODS)}, got {name!r}.")
+        problem = f" must be one of {list(_METHODS)}, got {name!r}."
+        raise UserError(Setting("method"), problem)
     return _METHODS[name]

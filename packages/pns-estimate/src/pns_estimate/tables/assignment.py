@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pns_infer as pi
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import UserError, as_user_errors
 from pns_estimate.tables.training_data import TrainingData
 
 
@@ -53,9 +53,7 @@ def check_trial(data: TrainingData, assignment: Any) -> pi.AssignmentCheck:
         cluster = np.unique(data.groups[-len(x) :], return_inverse=True)[1]
     is_counted = data.weights_are == "frequency" and cluster is None
     copies = weights if is_counted else None
-    try:
+    with as_user_errors():
         return pi.check_assignment(
             x, np.asarray(z, float), assignment, weights, cluster, copies
         )
-    except ValueError as error:
-        raise UserError(str(error)) from error

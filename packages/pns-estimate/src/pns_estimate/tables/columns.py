@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 
 Missing = Literal["error", "indicator"]
 Unseen = Literal["error", "unknown"]
@@ -78,8 +78,11 @@ def find_two_values(
     if reference is None:
         if not all(isinstance(v, (int, float)) and v in (0, 1) for v in seen):
             raise UserError(
-                f"say which value of the {role} {column!r} is the reference: "
-                f"{role}_reference={seen[0]!r} or {seen[1]!r}."
+                f"say which value of the {role} {column!r} is the reference: ",
+                Setting(f"{role}_reference", seen[0]),
+                " or ",
+                Setting(f"{role}_reference", seen[1]),
+                ".",
             )
         return TwoValues(column, 0, 1)
     # A command line gives text; a column may hold numbers or booleans.
@@ -89,8 +92,8 @@ def find_two_values(
         reference = match[0]
     else:
         raise UserError(
-            f"{role}_reference must be one of {seen}, the values of {column!r}, got "
-            f"{reference!r}."
+            Setting(f"{role}_reference"),
+            f" must be one of {seen}, the values of {column!r}, got {reference!r}.",
         )
     one = seen[0] if seen[1] == reference else seen[1]
     return TwoValues(column, reference, one)
@@ -152,8 +155,9 @@ class Encoder:
             if missing.any() and not covariate.indicator:
                 raise UserError(
                     f"the covariate {covariate.column!r} of the {name} table is missing "
-                    f"in {int(missing.sum())} rows; complete them, or fit with "
-                    "missing='indicator'."
+                    f"in {int(missing.sum())} rows; complete them, or fit with ",
+                    Setting("missing", "indicator"),
+                    ".",
                 )
             if covariate.indicator:
                 parts.append(missing)
@@ -173,7 +177,9 @@ class Encoder:
                     raise UserError(
                         f"the covariate {covariate.column!r} of the {name} table has "
                         f"values that are not in the training tables: {strange}; fit "
-                        "with unseen='unknown' to allow them."
+                        "with ",
+                        Setting("unseen", "unknown"),
+                        " to allow them.",
                     )
                 outside |= ~known
             parts += [text == level for level in covariate.levels]
@@ -261,7 +267,9 @@ def _make_covariate(
             absent = copies[name][part.isna()].sum()
             raise UserError(
                 f"the covariate {column!r} of the {name} table is missing in {absent} "
-                "rows; complete them, or fit with missing='indicator'."
+                "rows; complete them, or fit with ",
+                Setting("missing", "indicator"),
+                ".",
             )
     # With the policy 'indicator' people without a value may come later, too.
     indicator = missing == "indicator"

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from jaxtyping import Int
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.tables.columns import COPIES
 from pns_estimate.tables.streams import Stream, to_pandas
 from pns_estimate.tables.training_data import check_weights
@@ -52,9 +52,12 @@ class MemoryLimit(NamedTuple):
             raise UserError(
                 f"the {name} table has at least {num_rows:,} rows that differ from each "
                 f"other, for which a fit takes about {need:.1f} GB or more, and it may "
-                f"take memory_gb={self.memory_gb:g}; round or bin covariates so that more "
-                "rows agree, leave some covariates out, give a sample of the rows, or "
-                "raise memory_gb."
+                "take ",
+                Setting("memory_gb", self.memory_gb),
+                "; round or bin covariates so that more rows agree, leave some covariates "
+                "out, give a sample of the rows, or raise ",
+                Setting("memory_gb"),
+                ".",
             )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.methods import get_method
 from pns_estimate.tables.columns import COPIES, TwoValues
 from pns_estimate.tables.distinct_rows import (
@@ -96,14 +96,16 @@ def open_streams(
     roles.check()
     if not hasattr(get_method(method), "deal"):
         raise UserError(
-            f"method={method!r} needs tables that fit into memory; only 'crossfit' reads "
-            "them as a stream."
+            Setting("method", method),
+            " needs tables that fit into memory; only 'crossfit' reads them as a stream.",
         )
     if roles.groups is not None or roles.weights_are == "sampling":
-        what = "groups" if roles.groups is not None else "weights_are='sampling'"
         raise UserError(
-            f"{what} needs tables that fit into memory, not streams; give a sample of the "
-            "rows as one file."
+            Setting("weights_are", "sampling")
+            if roles.groups is None
+            else Setting("groups"),
+            " needs tables that fit into memory, not streams; give a sample of the rows "
+            "as one file.",
         )
     log, trial = (
         as_stream(table, name) for table, name in zip(tables, NAMES, strict=True)

@@ -8,7 +8,7 @@ import pandas as pd
 import pns_models as pm
 from jaxtyping import Int
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.tables.columns import (
     Encoder,
     Missing,
@@ -60,12 +60,13 @@ class Roles(NamedTuple):
             )
         if self.weights_are not in ("frequency", "sampling"):
             raise UserError(
-                "weights_are must be 'frequency' or 'sampling', got "
-                f"{self.weights_are!r}."
+                Setting("weights_are"),
+                f" must be 'frequency' or 'sampling', got {self.weights_are!r}.",
             )
         if self.weights is None and self.weights_are != "frequency":
             raise UserError(
-                f"weights_are={self.weights_are!r} needs weights: name their column."
+                Setting("weights_are", self.weights_are),
+                " needs weights: name their column.",
             )
 
 
@@ -252,7 +253,9 @@ def choose_covariates(
                     f"the {name} table has no column {column!r}; it has {shown}."
                 )
     if isinstance(covariates, str):
-        raise UserError(f"covariates must be a list of names, got {covariates!r}.")
+        raise UserError(
+            Setting("covariates"), f" must be a list of names, got {covariates!r}."
+        )
     if covariates is not None:
         chosen = list(covariates)
         both = [column for column in chosen if column in special]
