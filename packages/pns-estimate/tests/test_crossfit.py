@@ -182,8 +182,8 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     rng = np.random.default_rng(0)
     unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
     alone = fit(*unique, method="crossfit", recipe=recipe)
-    scale = alone._state.sampler.inner.draw_scale
-    assert scale >= 1 and "jackknife" in " ".join(alone.summary_.notes.values())
+    assert alone._state.sampler.inner.draw_scale >= 1
+    assert "similar covariates" in " ".join(alone.summary_.notes.values())
     without = dataclasses.replace(recipe, least_cell_size=None)
     refused = fit(*tables, method="crossfit", recipe=without)
     assert not hasattr(refused._state.sampler.inner, "cells")
@@ -331,15 +331,13 @@ def test_a_fit_goes_on_from_its_own_checkpoints_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("jackknife", "shared", "scale"),
+    ("shared", "scale"),
     [
-        (0.5, pi.SharedError(3.5, 0.5), 2.0),  # sqrt(1 + 3): never less than 1
-        (2.0, pi.SharedError(5.5, 0.5), 3.0),  # sqrt(4 + 5)
-        (0.5, pi.SharedError(0.4, 0.5), 1.0),  # within its standard error
+        (pi.SharedError(3.5, 0.5), 2.0),  # sqrt(1 + 3)
+        (pi.SharedError(0.4, 0.5), 1.0),  # within its standard error
     ],
 )
-def test_the_scale_has_both_parts(monkeypatch, jackknife, shared, scale):
-    monkeypatch.setattr(crossfit, "_sampling_scale", lambda *_: jackknife)
+def test_a_shared_error_adds_to_the_networks_differences(monkeypatch, shared, scale):
     monkeypatch.setattr(crossfit, "_find_shared_error", lambda *_: shared)
     corrected = crossfit._Corrected("networks", None, None)
     recipe = crossfit.CrossFitRecipe()

@@ -64,7 +64,6 @@ from pns_infer.calibration.draw_scale import (
     scale_draws,
     shift_draws,
 )
-from pns_infer.calibration.jackknife import jackknife_scale
 from pns_infer.calibration.linear_draws import LinearDraws
 from pns_infer.calibration.residual_draws import draw_residual, residual_mean
 from pns_infer.calibration.residual_profile import (
@@ -168,7 +167,6 @@ __all__ = [
     "heterogeneity_test",
     "intervals_from_draws",
     "intervals_from_estimates",
-    "jackknife_scale",
     "linear_draws",
     "make_held_out_units",
     "neighborhoods",

@@ -31,7 +31,6 @@ from pns_estimate.methods.residual import ResidualSampler
 from pns_estimate.methods.ridge import RidgeSampler
 from pns_estimate.methods.scaled import ScaledSampler
 
-_JACKKNIFE_ROWS = 2000
 _atoms_from_raw = jax.jit(pm.atoms_from_raw, static_argnums=1)
 
 
@@ -231,17 +230,15 @@ def _make_sampler(
     uses_cells: bool,
     recipe: CrossFitRecipe,
 ) -> ResidualSampler | ScaledSampler:
-    """Calibrates the ensemble: by cells where covariates repeat, else by a jackknife.
+    """Calibrates the ensemble: by cells where covariates repeat, else by neighbors.
 
-    The networks' differences count in full, at the least. By the jackknife the mean of
-    all often varies less than one of them; that much is left to errors that they share.
-    Where there are no cells to show these, the outcomes of neighbors do.
+    The networks' differences count in full. Their mean varies less than one network;
+    the rest is left to errors that they share. Where there are no cells to show these,
+    the outcomes of neighbors do.
     """
-    scale = max(_sampling_scale(rng, result), 1.0)
     if not uses_cells:
         shared = _find_shared_error(result, corrected.held_out)
-        factor = float(np.sqrt(scale**2 + shared.least))
-        return ScaledSampler(corrected.sampler, factor)
+        return ScaledSampler(corrected.sampler, float(np.sqrt(1 + shared.least)))
     assert recipe.least_cell_size is not None
     return make_residual_sampler(
         rng,
@@ -250,14 +247,8 @@ def _make_sampler(
         result.folded,
         recipe.least_cell_size,
         len(result.member_fold),
-        draw_scale=scale,
+        draw_scale=1.0,
     )
-
-
-def _sampling_scale(rng: np.random.Generator, result: pm.CrossFit) -> float:
-    z = np.asarray(result.folded.counts.z)
-    some = rng.choice(len(z), min(len(z), _JACKKNIFE_ROWS), replace=False)
-    return pi.jackknife_scale(result.model.members(z[some]), result.member_fold)
 
 
 def _find_shared_error(result: pm.CrossFit, held_out: pb.Atoms) -> pi.SharedError:
@@ -297,13 +288,13 @@ def _describe(
     if isinstance(sampler, ResidualSampler):
         return notes | describe_residual(sampler.profile, "the networks'")
     scale = (
-        f"{sampler.draw_scale:.2f}, from a jackknife over the parts of the data and from "
-        "what the outcomes of people with similar covariates show"
+        f"{sampler.draw_scale:.2f}, since the outcomes of people with similar covariates "
+        "show errors that all networks share"
     )
     if sampler.draw_scale == 1:
         scale = (
-            "1, since neither a jackknife over the parts of the data nor the outcomes of "
-            "people with similar covariates ask for more"
+            "1, since the outcomes of people with similar covariates show no error that "
+            "all networks share"
         )
     return notes | {"scale of the networks' differences": scale}
 
