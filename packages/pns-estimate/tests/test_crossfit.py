@@ -59,6 +59,22 @@ def test_draws_of_a_known_cell_have_the_moments_of_its_posterior(sampler):
     np.testing.assert_allclose(estimate.mu[0], hits / size, rtol=1e-6)
 
 
+def test_estimates_are_the_mean_of_draws_where_strengths_are_uncertain(sampler):
+    """At the average strength of 30,500 the 1,000 units of arm 0 would weigh 3%."""
+    values = np.array([[0, 0], [1e3, 6e4], [1e3, 6e4], [1, 1], [1, 1], [1, 1]])
+    settings = pi.ResidualSettings(*values)
+    profile = pi.ResidualProfile(settings, np.full(2, 0.5), np.zeros(2), 0.0)
+    uncertain = dataclasses.replace(sampler, profile=profile)
+    z, size = np.zeros((1, 2), np.float32), 4000
+    drawn = uncertain.draws(jax.random.key(0), z, size)
+    for draws, estimate in zip(drawn, uncertain.atoms(z), strict=True):
+        error = draws.std(axis=0).max() / np.sqrt(size)
+        np.testing.assert_allclose(draws.mean(axis=0), estimate, atol=4.5 * error)
+    # Arm 1: half of (500 + 400) / 1500, half of (30,000 + 400) / 60,500.
+    wanted = (900 / 1500 + 30400 / 60500) / 2
+    np.testing.assert_allclose(uncertain.atoms(z).mu[0, 1], wanted, rtol=1e-6)
+
+
 def test_a_cell_of_the_rare_size_itself_is_rare(sampler):
     """Strength 1,000 counts as 500 there; 3,000 units are in the cell."""
     z = np.zeros((1, 2), np.float32)

@@ -98,7 +98,9 @@ def test_counts_of_all_rows_are_added_and_reliability_is_the_networks(counts, le
         held_out, sampler.inner.atoms(learned.held_out.z), strict=True
     ):
         np.testing.assert_array_equal(found, network_says)
-    assert "people of the log" in learned.notes["the network's word counts as"]
+    note = learned.notes["weight of people with the same covariates"]
+    weight = 1 - sampler.profile.model_weight("observational", 100)
+    assert note.startswith(f"{weight:.0%} for 100 people of the log")
     strengths = [
         p.mean().observational_strength for p in (sampler.profile, learned.profile)
     ]

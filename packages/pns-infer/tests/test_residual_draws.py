@@ -25,6 +25,10 @@ def make_settings(
     )
 
 
+def make_profile(settings, weight=(1.0,)):
+    return pi.ResidualProfile(settings, np.array(weight), np.zeros(len(weight)), 0.0)
+
+
 def draw_cell(rng, draws, observational, experimental, settings, is_rare=False):
     """Draws the law of one cell."""
     cells = pb.Atoms(*(part[:, None] for part in draws))
@@ -77,10 +81,14 @@ def test_a_rare_cell_has_the_strength_times_the_factor():
     for given, wanted in zip(rare, expected, strict=True):
         np.testing.assert_array_equal(given, wanted)
     many = [np.repeat(part[None], 2, axis=0) for part in counts]
-    means = pi.residual_mean(repeat(MODEL, 2), *many, half, np.array([True, False]))
+    means = pi.residual_mean(
+        repeat(MODEL, 2), *many, make_profile(half), np.array([True, False])
+    )
     for i, strength in enumerate((200.0, 400.0)):
         alone = pi.residual_mean(
-            repeat(MODEL, 1), *(part[:1] for part in many), make_settings(strength, 0.7)
+            repeat(MODEL, 1),
+            *(part[:1] for part in many),
+            make_profile(make_settings(strength, 0.7)),
         )
         for given, wanted in zip(means, alone, strict=True):
             np.testing.assert_allclose(given[i], wanted[0], rtol=1e-12)
@@ -112,16 +120,30 @@ def test_draws_have_the_mean_and_variance_of_a_dirichlet(share):
         )
 
 
-def test_the_mean_of_draws_is_residual_mean():
+@pytest.mark.parametrize("is_rare", [False, True])
+def test_the_mean_of_draws_is_residual_mean(is_rare):
+    """Counts of another law, and strengths whose average has a far smaller weight."""
     size = 40_000
-    settings = make_settings(300.0, 0.6)
-    drawn = draw(settings, size)
-    mean = pi.residual_mean(
-        repeat(MODEL, 1), OBSERVATIONAL[None], EXPERIMENTAL[None], settings
+    fields = ([1, 1], [32, 65536], [32, 32768], [1, 0.5], [0.5, 1], [0.5, 1])
+    settings = pi.ResidualSettings(*(np.array(field, float) for field in fields))
+    profile = make_profile(settings, (0.6, 0.4))
+    counts = np.array([[120, 100], [80, 100]]), np.array([[60, 60], [30, 90]])
+    drawn = draw_cell(
+        np.random.default_rng(0),
+        repeat(MODEL, size),
+        *counts,
+        profile.sample(np.random.default_rng(1), size),
+        is_rare,
     )
-    for draws, value in zip(drawn, mean, strict=True):
+    many = [part[None] for part in counts]
+    mean, at_the_average = (
+        pi.residual_mean(repeat(MODEL, 1), *many, one, np.array([is_rare]))
+        for one in (profile, make_profile(profile.mean()))
+    )
+    for draws, value, other in zip(drawn, mean, at_the_average, strict=True):
         error = draws.std(axis=0).max() / np.sqrt(size)
         np.testing.assert_allclose(draws.mean(axis=0), value[0], atol=4.5 * error)
+        assert np.abs(draws.mean(axis=0) - other[0]).max() > 20 * error
 
 
 def test_endless_strength_gives_the_model_and_endless_counts_the_frequencies():
@@ -169,7 +191,7 @@ def test_draws_are_compatible_with_no_tolerance(counts, strength, dtype):
         draws,
         np.broadcast_to(counts, (500, 2, 2)),
         np.broadcast_to(counts[::-1], (500, 2, 2)),
-        make_settings(strength),
+        make_profile(make_settings(strength)),
     )
     assert mean.mu.dtype == mean.joint.dtype == dtype
     for atoms in (drawn, mean):
@@ -209,7 +231,10 @@ def test_jax_arrays_give_the_same_as_numpy():
             draw_cell(np.random.default_rng(0), atoms, *args)
             for atoms in (single, other)
         ],
-        [pi.residual_mean(atoms, *many, args[2]) for atoms in (single, other)],
+        [
+            pi.residual_mean(atoms, *many, make_profile(args[2]))
+            for atoms in (single, other)
+        ],
     ):
         for a, b in zip(left, right, strict=True):
             assert isinstance(b, np.ndarray)
@@ -237,11 +262,12 @@ def test_draws_and_means_say_what_does_not_fit():
     with pytest.raises(
         ValueError, match=r"experimental must be counts of shape \[3, 2"
     ):
-        pi.residual_mean(repeat(MODEL, 3), np.ones((3, 2, 2)), counts, make_settings())
+        profile = make_profile(make_settings())
+        pi.residual_mean(repeat(MODEL, 3), np.ones((3, 2, 2)), counts, profile)
     with pytest.raises(ValueError, match="strength must hold 1 numbers"):
         pi.residual_mean(
             repeat(MODEL, 3),
             np.ones((3, 2, 2)),
             np.ones((3, 2, 2)),
-            make_settings(size=3),
+            make_profile(make_settings(size=3)),
         )

@@ -14,6 +14,7 @@ from pns_estimate.methods.protocol import Sampler
 from pns_estimate.methods.residual import ResidualSampler, choose_cells
 
 LEAST_CELL_SIZE = 10  # units from which on the counts of a cell are used, and saved
+_SHOWN_SIZE = 100  # people for whom the note gives the weight of their counts
 _LEAST_SHARED = 0.5  # share of units with a twin from which on cells are used
 
 
@@ -68,15 +69,23 @@ def describe_residual(profile: pi.ResidualProfile, whose: str) -> dict[str, str]
       profile: of the settings.
       whose: the owner of what was judged, such as "the networks'".
     """
-    scale, log, trial, log_share, trial_share, rare = (
-        float(field[0]) for field in profile.mean()
+    mean = profile.mean()
+    common, rare = (
+        [
+            f"{1 - float(profile.model_weight(source, _SHOWN_SIZE, is_rare)):.0%}"
+            for source in ("observational", "experimental")
+        ]
+        for is_rare in (False, True)
     )
     return {
-        f"{whose} word counts as": f"{log:.0f} people of the log and {trial:.0f} of "
-        "the trial beside the people with the same covariates; where people are rare, "
-        f"as {100 * rare:.0f}% of that",
-        "of what the people with the same covariates show, not known to it before": (
-            f"{100 * log_share:.0f}% (log), {100 * trial_share:.0f}% (trial)"
+        "weight of people with the same covariates": (
+            f"{common[0]} for {_SHOWN_SIZE} people of the log and {common[1]} for as "
+            f"many of an arm of the trial; the rest is that of {whose} prediction. "
+            f"Where people are rare, {rare[0]} and {rare[1]}"
         ),
-        f"scale of {whose} differences": f"{scale:.2f}",
+        "share of their counts treated as new information": (
+            f"{mean.observational_share[0]:.0%} (log), "
+            f"{mean.experimental_share[0]:.0%} (trial)"
+        ),
+        f"scale of {whose} differences": f"{mean.draw_scale[0]:.2f}",
     }

@@ -60,12 +60,12 @@ class ResidualSampler:
         return True
 
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
-        """Estimates atoms: the sampler's and the frequencies, weighted."""
+        """Averages the sampler's atoms and the frequencies, as the draws do."""
         counts = self.cells.find(z)
         return pi.residual_mean(
             self.inner.atoms(z),
             *_split(counts),
-            self.profile.mean(),
+            self.profile,
             self._is_rare(counts),
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Num
 
-from pns_infer.calibration.residual_profile import ResidualSettings
+from pns_infer.calibration.residual_profile import ResidualProfile, ResidualSettings
 from pns_infer.core.inputs import checked_counts
 from pns_infer.core.threads import run_threads
 
@@ -108,16 +108,19 @@ def residual_mean(
     atoms: pb.Atoms,
     observational: Num[Array, "n 2 2"],
     experimental: Num[Array, "n 2 2"],
-    settings: ResidualSettings,
+    profile: ResidualProfile,
     is_rare: Bool[np.ndarray, " n"] | None = None,
 ) -> pb.Atoms:
     """Combines estimates and counts of cells: the mean of `draw_residual`, projected.
+
+    Settings are averaged over as draws with settings from `profile.sample` do: not they
+    themselves but the weights that follow from them.
 
     Args:
       atoms: [n] of the model.
       observational: counts of each cell.
       experimental: counts of each cell.
-      settings: one of each.
+      profile: of the settings.
       is_rare: which cells are rare; none if None.
 
     Returns:
@@ -126,32 +129,36 @@ def residual_mean(
     Example:
       >>> import numpy as np
       >>> import pns_bounds as pb
-      >>> from pns_infer import ResidualSettings
+      >>> from pns_infer import ResidualProfile, ResidualSettings
       >>> atoms = pb.Atoms(np.full((1, 2, 2), 0.25), np.full((1, 2), 0.5))
       >>> tables = np.array([[[[0, 0], [0, 0]]], [[[50, 50], [40, 60]]]])
-      >>> settings = ResidualSettings(*np.array([[1.0], [100], [100], [1], [1], [1]]))
-      >>> found = residual_mean(atoms, *tables, settings)
-      >>> round(float(found.mu[0, 1]), 3)  # (100 * 0.5 + 60) / (100 + 100)
-      0.55
-      >>> half = settings._replace(experimental_share=np.array([0.5]))
-      >>> found = residual_mean(atoms, *tables, half)
-      >>> round(float(found.mu[0, 1]), 3)  # (100 * 0.5 + 30) / (100 + 50)
-      0.533
+      >>> strength, one = np.array([25.0, 100.0]), np.ones(2)
+      >>> settings = ResidualSettings(one, strength, strength, one, one, one)
+      >>> profile = ResidualProfile(settings, one / 2, 0 * one, rare_size=0)
+      >>> found = residual_mean(atoms, *tables, profile)
+      >>> round(float(found.mu[0, 1]), 3)  # weights 0.2, 0.5: 0.35 * 0.5 + 0.65 * 0.6
+      0.565
     """
     dtype = np.asarray(atoms.mu).dtype
     joint, mu = _checked_atoms("atoms", atoms)
-    _check_settings(settings, (1,))
+    _check_settings(profile.settings, (len(profile.weight),))
     shape = (len(mu), 2, 2)
     observational = checked_counts("observational", observational, shape)
     experimental = checked_counts("experimental", experimental, shape)
     outcome = np.stack([1 - mu, mu], axis=-1)
-    factor = _rare_factors(settings, is_rare, len(mu)).reshape(-1, 1, 1)
-    joint = factor * settings.observational_strength * joint
-    joint = joint + settings.observational_share * observational
-    arms = factor * settings.experimental_strength * outcome
-    arms = arms + settings.experimental_share * experimental
-    joint = joint / joint.sum(axis=(-2, -1), keepdims=True)
-    mu = arms[..., 1] / arms.sum(axis=-1)
+    is_rare = np.zeros(len(mu), bool) if is_rare is None else np.asarray(is_rare)
+    is_rare = is_rare[:, None, None]
+
+    def average(
+        source: str, law: np.ndarray, counts: np.ndarray, axes: tuple[int, ...]
+    ) -> np.ndarray:
+        size = counts.sum(axis=axes, keepdims=True)
+        weight = profile.model_weight(source, size, is_rare)  # 1 without units
+        mixed = weight * law + (1 - weight) * counts / np.maximum(size, 1e-300)
+        return mixed / mixed.sum(axis=axes, keepdims=True)
+
+    joint = average("observational", joint, observational, (-2, -1))
+    mu = average("experimental", outcome, experimental, (-1,))[..., 1]
     return pb.project_to_compatible(pb.Atoms(joint.astype(dtype), mu.astype(dtype)))
 
 

@@ -112,6 +112,35 @@ class ResidualProfile(NamedTuple):
         values, place = np.unique(getattr(self.settings, name), return_inverse=True)
         return values, np.bincount(place, self.weight)
 
+    def model_weight(
+        self,
+        source: str,
+        size: Num[Array, "*shape"],
+        is_rare: Bool[np.ndarray, "*shape"] | bool = False,
+    ) -> Float[np.ndarray, "*shape"]:
+        """Averages over the profile what the model counts for beside a cell's counts.
+
+        The weight strength / (strength + share size) is not linear in the settings, so
+        it is far from the weight at their averages where the profile is wide.
+
+        Args:
+          source: "observational" or "experimental".
+          size: units of the cells, or of one of their arms.
+          is_rare: which cells are rare.
+
+        Returns:
+          The weight of the model; what is left to 1 is that of the cell's frequencies.
+        """
+        strength, share = (
+            getattr(self.settings, f"{source}_{name}") for name in ("strength", "share")
+        )
+        sizes, place = np.unique(np.asarray(size, float), return_inverse=True)
+        common, rare = (
+            _average_weight(strength * factor, share, self.weight, sizes)[place]
+            for factor in (1.0, self.settings.rare_factor)
+        )
+        return np.where(is_rare, rare, common)
+
     def cautious(self) -> "ResidualProfile":
         """Keeps the points with the least strength that the likelihood allows.
 
@@ -130,6 +159,22 @@ class ResidualProfile(NamedTuple):
             weight=self.weight[kept] / self.weight[kept].sum(),
             log_likelihood=self.log_likelihood[kept],
         )
+
+
+def _average_weight(
+    strength: Float[np.ndarray, " n"],
+    share: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    size: Float[np.ndarray, " sizes"],
+) -> Float[np.ndarray, " sizes"]:
+    """Averages strength / (strength + share size) over the points of a profile."""
+    pairs, place = np.unique(
+        np.stack([strength, share], axis=1), axis=0, return_inverse=True
+    )
+    total = np.zeros(size.shape)
+    for (k, s), part in zip(pairs, np.bincount(place, weight), strict=True):
+        total += part * k / (k + s * size)
+    return np.minimum(total, 1.0)  # weights sum to 1 up to rounding
 
 
 def profile_residual(
