@@ -166,6 +166,27 @@ def test_small_cells_are_not_kept():
     np.testing.assert_array_equal(kept.find(z).sum(axis=1), [0, 10, 0, 11])
 
 
+@pytest.mark.filterwarnings("ignore::pns_estimate.TableWarning")  # rows repeat
+def test_covariates_may_repeat_without_any_cell_of_ten(tmp_path):
+    """Three units in each of 1,000 combinations of age and region."""
+    cell = np.arange(1000)
+    covariates = pd.DataFrame({"age": 20 + cell % 50, "region": cell // 50})
+    covariates["region"] = "region " + covariates["region"].astype(str)
+    tables = []
+    for copies, randomized in ((2, False), (1, True)):
+        drawn = draw_table(1000 * copies, randomized, seed=copies)
+        repeated = pd.concat([covariates] * copies, ignore_index=True)
+        tables.append(drawn[["x", "y"]].join(repeated))
+    estimator = fit(*tables, method="crossfit", recipe=small_recipe("crossfit"))
+    sampler = estimator._state.sampler.inner
+    assert isinstance(sampler, ResidualSampler) and not len(sampler.cells.z)
+    answer = estimator.intervals(covariates[:20])
+    assert (answer["lower"] <= answer["upper"]).all()
+    estimator.save(tmp_path / "model")
+    again = pe.PnsEstimator.load(tmp_path / "model").intervals(covariates[:20])
+    pd.testing.assert_frame_equal(again, answer)
+
+
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_stuck_networks_are_replaced_where_nobody_has_a_twin(monkeypatch, is_shared):
     class SeenError(Exception):

@@ -30,7 +30,8 @@ class CellCounts:
         """Returns the counts of each row's cell; zeros if it is not known."""
         known = {name: i for i, name in enumerate(_names(self.z))}
         place = np.array([known.get(name, -1) for name in _names(z)], int)
-        return np.where(place[:, None] >= 0, self.counts[place], 0.0)
+        # Place -1 is the row of zeros at the end, the only one if no cell is large.
+        return np.pad(self.counts, ((0, 1), (0, 0)))[place]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
