@@ -124,7 +124,7 @@ def test_the_opening_gives_the_trials_effect_and_what_the_log_added(
 
 def test_many_people_of_a_kind_make_few_rows(linear):
     tables = {
-        name: {**entry, "effective_size": 1e7 + 0.5}
+        name: dataclasses.replace(entry, effective_size=1e7 + 0.5)
         for name, entry in linear.summary_.tables.items()
     }
     summary = dataclasses.replace(linear.summary_, tables=tables)
@@ -273,12 +273,10 @@ def make_profile():
 def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     marginals = _summary._residual(make_profile())
     for part in marginals.values():
-        np.testing.assert_allclose(sum(part["weight"]), 1)
-    assert marginals["observational_strength"]["values"] == [64, 2048]
-    np.testing.assert_allclose(
-        marginals["observational_strength"]["weight"], [0.7, 0.3]
-    )
-    np.testing.assert_allclose(marginals["observational_share"]["weight"], [0.5, 0.5])
+        np.testing.assert_allclose(sum(part.weight), 1)
+    assert marginals["observational_strength"].values == [64, 2048]
+    np.testing.assert_allclose(marginals["observational_strength"].weight, [0.7, 0.3])
+    np.testing.assert_allclose(marginals["observational_share"].weight, [0.5, 0.5])
     figures = []
     monkeypatch.setattr(
         _report_residual,
@@ -304,7 +302,7 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
 def test_the_page_shows_the_residual_of_its_fit_and_none_without(page, fitted, linear):
     assert "model beside people with the same covariates" in page.read_text()
     profile = fitted.summary_.residual
-    assert all(abs(sum(part["weight"]) - 1) < 1e-9 for part in profile.values())
+    assert all(abs(sum(part.weight) - 1) < 1e-9 for part in profile.values())
     assert linear.summary_.residual is None
 
 
@@ -392,12 +390,12 @@ def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
 
 
 def test_the_profile_of_the_draws_is_explained(linear, people, tmp_path):
-    profile = {
-        "best": 1.5,
-        "interval": [1.2, 1.8],
-        "draw_scales": [1.0, 1.5, 2.0],
-        "log_likelihood": [-3.0, -1.0, -2.0],
-    }
+    profile = _summary.DrawScale(
+        best=1.5,
+        interval=[1.2, 1.8],
+        draw_scales=[1.0, 1.5, 2.0],
+        log_likelihood=[-3.0, -1.0, -2.0],
+    )
     summary = dataclasses.replace(linear.summary_, draw_scale=profile)
     pe.write_report(tmp_path / "r.html", linear.predict(people), summary)
     text = words_of(tmp_path / "r.html")
@@ -419,7 +417,7 @@ def test_a_person_without_a_number_leaves_the_data_readable():
 def test_tables_that_contradict_each_other_are_told_of_first(folded, people, tmp_path):
     summary = dataclasses.replace(
         folded.summary_,
-        compatibility={**folded.summary_.compatibility, "p_value": 1e-4},
+        compatibility=dataclasses.replace(folded.compatibility(), p_value=1e-4),
     )
     for name, found in (("odd", summary), ("sound", folded.summary_)):
         pe.write_report(tmp_path / f"{name}.html", folded.predict(people), found)

@@ -311,7 +311,7 @@ def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
         out / "summary.json",
     )
     write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
-    if estimator.compatibility()["p_value"] < 0.05:
+    if estimator.compatibility().is_contradiction:
         _say("warning: the two tables contradict each other; see the report.")
     first = written.first.to_string(float_format=lambda value: f"{value:.3f}")
     counted = f"{written.num_rows:,} intervals: {written.path}"

@@ -73,12 +73,12 @@ def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
     rows = []
     for is_experimental, source in enumerate(("observational", "experimental")):
         entry = summary.tables[source]
-        for x, arm in enumerate(("outcome_untreated", "outcome_treated")):
-            treated = entry["treated"] if x else 1 - entry["treated"]
+        for x, rate in enumerate((entry.outcome_untreated, entry.outcome_treated)):
+            treated = entry.treated if x else 1 - entry.treated
             for y in (0, 1):
-                chance = 0.0 if entry[arm] is None else entry[arm]
+                chance = 0.0 if rate is None else rate
                 share = treated * (chance if y else 1 - chance)
-                rows.append([is_experimental, x, y, share * entry["effective_size"]])
+                rows.append([is_experimental, x, y, share * entry.effective_size])
     kinds = np.array([row for row in rows if row[-1] > 0])
     copies = np.clip(kinds[:, -1].round().astype(int), 1, _MOST_ROWS)
     kinds[:, -1] /= copies
@@ -88,7 +88,7 @@ def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
         table[:, 0] == 1,
         table[:, 1].astype(int),
         table[:, 2].astype(int),
-        assignment=summary.tables["experimental"]["treated"],
+        assignment=summary.tables["experimental"].treated,
         weights=table[:, 3],
         weights_are="frequency",
     )

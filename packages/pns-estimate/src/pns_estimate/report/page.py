@@ -136,7 +136,7 @@ def _foot(summary: FitSummary, question: Question) -> dict[str, Any]:
         "version": importlib.metadata.version("pns-estimate"),
         "seed": summary.seed,
         "method": summary.method,
-        "rows": {name: entry["rows"] for name, entry in summary.tables.items()},
+        "rows": {name: entry.rows for name, entry in summary.tables.items()},
         "estimand": question.estimands()[0].name,
         "target": question.target,
         "alpha": question.alpha,
@@ -165,6 +165,6 @@ def _numbers(
         "surely_above": views[0].above,
         "mean_width": {view.name: view.width for view in views},
         "recommendations": decided and decided["counts"],
-        "compatibility": summary.compatibility,
+        "compatibility": dataclasses.asdict(summary.compatibility),
         "problems": list(summary.problems),
     }
