@@ -142,7 +142,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ((*FIT[1:], "--observational=wide.csv", "--out=o"), "more fields than"),
         ((*FIT, "--groups=home", "--out=o"), "no table has the column 'home'"),
         ((*FIT, "--weights_are=sampling", "--out=o"), "--weights_are=sampling needs"),
-        ((*FIT, "--assignment=0.9", "--out=o"), "the data contradict the assignment"),
+        ((*FIT, "--assignment=0.9", "--out=o"), "assignment contradicts the data"),
         ((*FIT, "--gains=1,0,0", "--out=o"), "--gains must be four numbers"),
         ((*FIT, "--gains=1,0,0,x", "--out=o"), "--gains must be four numbers"),
         (
@@ -212,7 +212,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ),
         (
             (*FIT, "--assignment=age", "--out=o"),
-            "the assignment probability must lie strictly between 0 and 1",
+            "assignment must lie strictly between 0 and 1",
         ),
         ((*FIT, "--assignment=chance", "--out=o"), "has no column 'chance'"),
         (

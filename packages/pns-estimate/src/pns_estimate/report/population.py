@@ -34,18 +34,20 @@ def notes(population: Population) -> dict[str, Any]:
     found = population.prepared()
     return {
         "laws": found.laws,
-        "ratio": found.ratio,
-        "is_thin": found.ratio is not None and _is_thin(population, found.ratio),
-        "calibration": found.calibration,
+        "effective_sizes": found.effective_sizes,
+        "is_thin": _is_thin(population, found.effective_sizes),
+        "arms": found.arms,
         "balance": population.assignment.balance,
         "flagged": _FLAGGED,
     }
 
 
-def _is_thin(population: Population, ratio: pi.RatioSummary) -> bool:
+def _is_thin(population: Population, effective: tuple[float, float] | None) -> bool:
     """Whether reweighting leaves a table less than a tenth of its rows."""
+    if effective is None:
+        return False
     sizes = np.bincount(population.rows.source, population.copies, minlength=2)
-    return bool(np.any(np.array(ratio[1:]) < 0.1 * sizes))
+    return bool(np.any(np.array(effective) < 0.1 * sizes))
 
 
 def sorted_people(people: SortedPeople, alpha: float, words: Words) -> dict[str, Any]:
