@@ -13,6 +13,7 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
+from pns_estimate.answers.population import Population
 from pns_estimate.fit import summary as _summary
 from pns_estimate.report import averages as _report_averages
 from pns_estimate.report import html as _html
@@ -368,6 +369,32 @@ def test_the_page_of_held_out_people_has_groups_and_a_decision(
     np.testing.assert_allclose(
         held_by(tmp_path / "r.html")["value"]["upper"], curve["upper"], atol=1e-6
     )
+
+
+def test_parts_that_cannot_be_given_say_why_in_their_place(
+    folded, people, tmp_path, monkeypatch
+):
+    def refuse(name):
+        found = getattr(Population, name)
+
+        def answer(self, *arguments, **options):
+            if name != "comparison" or arguments[1].name == "pn":
+                raise pe.UserError(f"too few for {name}.")
+            return found(self, *arguments, **options)
+
+        monkeypatch.setattr(Population, name, answer)
+
+    for name in ("comparison", "value", "value_curve"):
+        refuse(name)
+    options = {"estimand": "pn", "summary_path": tmp_path / "summary.json"}
+    folded.report(tmp_path / "r.html", people, decision=pe.Decision(), **options)
+    shown = words_of(tmp_path / "r.html")
+    assert "The average of pn is not given: too few for comparison." in shown
+    assert "The value of the rule is not given: too few for value." in shown
+    assert "Not given: too few for value_curve." in shown
+    numbers = json.loads((tmp_path / "summary.json").read_text())
+    assert numbers["averages"]["pn"] == {"not_given": "too few for comparison."}
+    assert len(numbers["sorted_groups"]) == 5 and "The last fifth" in shown
 
 
 @pytest.mark.parametrize("outcome_is_bad", [False, True])
