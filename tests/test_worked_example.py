@@ -18,7 +18,7 @@ def example() -> dict:
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "WORKSPACE.md").read_text(), flags=re.DOTALL
     )
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     names: dict = {"__name__": "worked_example"}
     for block in blocks:
         code = [line for line in block.splitlines() if line]
@@ -84,3 +84,26 @@ def test_a_network_from_outside_trains_and_survives_saving(example, tables, tmp_
     estimator.save(tmp_path / "model")
     loaded = pe.PnsEstimator.load(tmp_path / "model")
     pd.testing.assert_frame_equal(loaded.atoms(rows), atoms, check_exact=True)
+
+
+def test_a_learner_from_outside_is_cross_fitted_and_survives_saving(
+    example, tables, tmp_path
+):
+    """With one binary covariate logistic regressions reach the frequencies."""
+    recipe = pe.CrossFitRecipe(
+        portfolio=(example["LogisticLearner"](),), num_folds=3, members_per_fold=2
+    )
+    estimator = pe.PnsEstimator(recipe=recipe, progress=False, num_draws=400)
+    estimator.fit(*tables, treatment="x", outcome="y")
+    rows = pd.DataFrame({"z": [0, 1]})
+    atoms = estimator.atoms(rows)
+    for z in (0, 1):
+        log, trial = (table[table["z"] == z] for table in tables)
+        assert abs(atoms.loc[z, "p11"] - (log["x"] & log["y"]).mean()) < 0.02
+        assert abs(atoms.loc[z, "mu1"] - trial[trial["x"]]["y"].mean()) < 0.02
+    found = estimator.intervals(rows)
+    assert (found["lower"] < found["bound_upper"]).all()
+    assert "LogisticLearner()" in " ".join(estimator.summary_.notes.values())
+    estimator.save(tmp_path / "model")
+    loaded = pe.PnsEstimator.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.intervals(rows), found)

@@ -25,13 +25,13 @@ def main(path, checkpoint_dir, num_steps, port=None, *numbers):
     result = pm.cross_fit(
         jax.random.key(0),
         pm.fold_counts(counts, fold)[0],
-        [recipe],
+        [pm.NetworkLearner(recipe)],
         members_per_fold=2,
         checkpoint_dir=checkpoint_dir or None,
         checkpoint_seconds=0,
     )
     if pm.is_writer():
-        result.model.save(f"{path}.model")
+        result.members.model.save(f"{path}.model")
     np.savez(path, raw=np.stack([*result.held_out, *result.fold_means]))
 
 

@@ -26,7 +26,9 @@ def fit(mesh):
     counts = pm.counts_from_tables(*make_tables(), merge=False)
     fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
     folded, _ = pm.fold_counts(counts, fold)
-    result = pm.cross_fit(jax.random.key(0), folded, [RECIPE], 2, mesh=mesh)
+    result = pm.cross_fit(
+        jax.random.key(0), folded, [pm.NetworkLearner(RECIPE)], 2, mesh=mesh
+    )
     return np.stack([*result.held_out, *result.fold_means])
 
 

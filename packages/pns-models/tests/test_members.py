@@ -6,11 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pns_models as pm
 import pytest
-from flax import nnx
 from pns_models import _members
 from pns_models._data import flat_weights
-from pns_models._member_groups import _make_members
-from scipy import stats
+from pns_models._network_learner import make_states
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 RECIPE = pm.Recipe(
@@ -47,10 +45,19 @@ def chances(folded, fold):
     return sum(part / part.sum() for part in sources) / 2
 
 
-def test_entries_are_the_counts_that_are_not_0(folded):
-    z = jnp.asarray(folded.counts.z)
-    cells = _members.make_cells(folded, z, 64)
-    np.testing.assert_array_equal(cells.z[folded.cell], z)
+def make_resamples(folded, member_fold=(0, 1, 2, 0, 1, 2), seed=0):
+    rng = np.random.default_rng(seed)
+    return pm.Resamples(rng, folded, np.array(member_fold))
+
+
+def make_cells(folded, batch_size):
+    standardizer = pm.make_standardizer(folded.counts)
+    return _members.make_cells(make_resamples(folded), standardizer, batch_size)
+
+
+def test_entries_are_numbered_and_what_is_0_shares_the_last_number(folded):
+    cells = make_cells(folded, 64)
+    np.testing.assert_array_equal(cells.z[folded.cell], folded.counts.z)
     entry, totals = np.asarray(cells.entry), folded.cell_totals()
     np.testing.assert_array_equal(entry[totals > 0], np.arange((totals > 0).sum()))
     assert np.all(entry[totals == 0] == (totals > 0).sum())
@@ -59,7 +66,7 @@ def test_entries_are_the_counts_that_are_not_0(folded):
 
 def test_cells_are_drawn_in_proportion_to_units_outside_the_fold(folded):
     """Half by each source; stratified draws vary less than binomial ones."""
-    cells = _members.make_cells(folded, jnp.asarray(folded.counts.z), 64)
+    cells = make_cells(folded, 64)
     draw = jax.jit(jax.vmap(_members._draw_places, in_axes=(0, None, None)))
     keys = jax.random.split(jax.random.key(0), 500)
     for j in range(3):
@@ -94,41 +101,23 @@ def test_very_many_units_keep_their_proportions_and_nobody_is_lost():
     np.testing.assert_allclose(tickets[:3] / tickets[0], [1, 1 / 3, 1 / 6], rtol=1e-5)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.1])
-def test_weights_are_gamma_and_a_visit_is_weighed_by_its_chance(folded, scale):
-    """The weights of c units add up to Gamma(c). L_obs is a mean, so light units count alike."""
-    light = folded._replace(
-        counts=folded.counts._replace(observational=scale * folded.counts.observational)
-    )
-    num_members, fold = 2000, 1
-    drawn = _members.draw_weights(
-        np.random.default_rng(0), light, np.full(num_members, fold)
-    )
-    seen, is_entry = seen_counts(light, fold), light.cell_totals() > 0
+def test_a_visit_is_weighed_by_its_chance(folded):
+    """L_obs and L_exp are means, so each source's units are divided by their number."""
+    resamples = make_resamples(folded, [1, 1])
+    weights = _members.visit_weights(resamples)
+    seen, is_entry = seen_counts(folded, 1), folded.cell_totals() > 0
     units = np.repeat([seen[:, :4].sum(), seen[:, 4:].sum()], 4)
-    per_visit = units * chances(light, fold)[:, None]
-    total = np.asarray(drawn[:, :-1], np.float64) * per_visit[is_entry]
-    counts = seen[is_entry]
-    np.testing.assert_array_equal(drawn[:, -1], 0)
-    assert np.all(total[:, counts == 0] == 0)
-    total, counts = total[:, counts > 0], counts[counts > 0]
-    error = 4.5 * np.sqrt(counts / num_members) + 1e-5 * counts
-    assert np.all(np.abs(total.mean(axis=0) - counts) < error)
-    # The variance of a sample variance of Gamma(c): (2 + 6 / c) c^2 / m.
-    error = 5.5 * np.sqrt((2 + 6 / counts) / num_members) * counts
-    assert np.all(np.abs(total.var(axis=0) - counts) < error)
-    law = stats.gamma(counts[0])
-    assert stats.kstest(total[:, 0], law.cdf).pvalue > 1e-3
-    correlation = np.corrcoef(total.T)[np.triu_indices(len(counts), 1)]
-    assert np.abs(correlation).max() < 4.5 / np.sqrt(num_members)
+    per_visit = (units * chances(folded, 1)[:, None])[is_entry]
+    np.testing.assert_array_equal(weights[:, -1], 0)
+    for member in range(2):
+        total = np.asarray(weights[member, :-1], np.float64) * per_visit
+        np.testing.assert_allclose(total, resamples.weights(member), rtol=1e-5)
 
 
 def test_the_expected_loss_of_a_visit_is_that_of_the_weighted_units(small, folded):
     """Every cell once, its loss times its chance; the dense loss knows no visits."""
-    network, z = small.network(), jnp.asarray(folded.counts.z)
-    cells = _members.make_cells(folded, z, 64)
-    drawn = _members.draw_weights(np.random.default_rng(1), folded, np.array([2]))
-    weights = jnp.asarray(drawn[0])
+    network, cells = small.network(), make_cells(folded, 64)
+    weights = jnp.asarray(_members.visit_weights(make_resamples(folded, [2], 1))[0])
     one = jax.jit(
         jax.vmap(lambda c: _members.member_loss(network, cells, c[None], weights))
     )
@@ -137,7 +126,7 @@ def test_the_expected_loss_of_a_visit_is_that_of_the_weighted_units(small, folde
     units = np.array([seen[:, :4].sum(), seen[:, 4:].sum()])
     dense = np.asarray(weights)[cells.entry] * chance[:, None] * np.repeat(units, 4)
     expected = jax.jit(pm.loss_by_index, static_argnums=3)(
-        network.encode(cells.z)[None],
+        network.encode(cells.standardizer.compiled(cells.z))[None],
         jnp.asarray(dense, jnp.float32),
         jnp.asarray(units, jnp.float32),
         "anchored",
@@ -154,10 +143,11 @@ def test_a_member_never_sees_its_fold(folded):
             experimental=folded.counts.experimental * factor,
         )
     )
-    results = []
+    results, standardizer = [], pm.make_standardizer(folded.counts)
     for data in (folded, wild):
-        program, members = _make_members(jax.random.key(0), data, 3, RECIPE, 2)
-        cells = _members.make_cells(data, jnp.asarray(data.counts.z), 32)
+        resamples = make_resamples(data)
+        program, members = make_states(jax.random.key(0), resamples, RECIPE)
+        cells = _members.make_cells(resamples, standardizer, 32)
         results.append(_members.train_members(program, 4, members, cells))
     mine = np.asarray(members.fold) == 1
     assert mine.tolist() == [False, True, False, False, True, False]
@@ -172,8 +162,8 @@ def test_a_member_never_sees_its_fold(folded):
 
 def test_members_do_not_depend_on_each_other(folded):
     """In the opposite order, each trains as before; a second chunk follows the first."""
-    cells = _members.make_cells(folded, jnp.asarray(folded.counts.z), 32)
-    program, members = _make_members(jax.random.key(0), folded, 3, RECIPE, 2)
+    cells = make_cells(folded, 32)
+    program, members = make_states(jax.random.key(0), make_resamples(folded), RECIPE)
     backwards = jax.tree.map(lambda leaf: leaf[::-1], members)
     results = []
     for some in (members, backwards):
@@ -186,13 +176,3 @@ def test_members_do_not_depend_on_each_other(folded):
     chex.assert_trees_all_equal(
         results[0], jax.tree.map(lambda leaf: leaf[::-1], results[1])
     )
-
-
-def test_raw_numbers_of_members_are_those_of_their_networks(folded):
-    z = jnp.asarray(folded.counts.z)
-    program, members = _make_members(jax.random.key(0), folded, 3, RECIPE, 2)
-    raw = _members.member_raw(program.structure, members.params, z)
-    chex.assert_shape(raw, (6, len(z), 6))
-    params = jax.tree.map(lambda leaf: leaf[4], members.params)
-    network = nnx.merge(program.structure, params)
-    np.testing.assert_allclose(raw[4], network.encode(z), atol=1e-5)

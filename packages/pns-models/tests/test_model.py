@@ -127,8 +127,8 @@ def test_another_number_of_rows_or_another_seed_compiles_nothing(
         model.atoms(z[:num_rows])
         if model.is_epistemic:
             model.draws(jax.random.key(seed), z[:num_rows], 70)
-        if model.network.is_linear:
-            model.factors(z[:num_rows])
+        if kind == "ensemble":
+            model.member_raw(z[:num_rows])
 
     ask(90, 0)
     compiled = num_compiled()
@@ -143,20 +143,21 @@ def test_another_number_of_rows_or_another_seed_compiles_nothing(
     assert num_compiled() > compiled  # a program is seen
 
 
-def test_rows_are_cut_into_blocks_of_few_sizes():
+def test_rows_are_cut_into_blocks_of_few_sizes(small):
+    model = small.model()  # its standardizer changes nothing
     for count in (0, 1, 256, 257, 1000, 8192, 8193, 20_000):
-        z = np.arange(count, dtype=np.float32)[:, None]
-        blocks = list(_model._blocks(z))
+        z = np.arange(3 * count, dtype=np.float32).reshape(-1, 3)
+        blocks = list(model._blocks(z))
         assert all(len(block) in 256 * 2 ** np.arange(6) for block, _ in blocks)
         rows = np.concatenate([block[:kept] for block, kept in blocks])
         np.testing.assert_array_equal(rows, z)
 
 
-def test_factors_times_indices_are_the_pass_of_each_index(fits, small):
+def test_weighted_members_are_the_pass_of_each_index(fits, small):
     model, z, key = fits["ensemble"].model, small.covariates(), jax.random.key(3)
-    factors, indices = model.factors(z), model.draw_indices(key, 37)
-    chex.assert_shape(factors, (300, 6, 3))
-    raw = np.einsum("nik,sk->sni", factors, indices)
+    members, indices = model.member_raw(z), model.draw_indices(key, 37)
+    chex.assert_shape(members, (3, 300, 6))
+    raw = np.einsum("kni,sk->sni", members, indices)
     standardized = model.standardizer(z)
     expected = [model.network.raw(standardized, index[None])[0] for index in indices]
     np.testing.assert_allclose(raw, expected, rtol=1e-4, atol=1e-5)
@@ -165,6 +166,6 @@ def test_factors_times_indices_are_the_pass_of_each_index(fits, small):
         np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
-def test_what_is_not_linear_in_the_index_has_no_factors(small):
-    with pytest.raises(TypeError, match="'epinet' are not linear in the index"):
-        small.model("epinet").factors(np.zeros((5, 3)))
+def test_only_ensembles_have_members(small):
+    with pytest.raises(TypeError, match="'epinet' has no members"):
+        small.model("epinet").member_raw(np.zeros((5, 3)))

@@ -1,5 +1,6 @@
 """Standardizing by units, with constant columns and what is not a number."""
 
+import jax
 import numpy as np
 import pns_models as pm
 import pytest
@@ -52,8 +53,20 @@ def test_the_covariance_by_blocks_is_numpys(monkeypatch):
     rng = np.random.default_rng(0)
     z = rng.normal(5, 2, (50, 3)).astype(np.float32)
     weights = rng.integers(1, 9, 50)
-    monkeypatch.setattr(_standardizer, "_BLOCK", 16)
+    blocks = [slice(start, start + 16) for start in range(0, 50, 16)]
+    monkeypatch.setattr(_standardizer, "row_blocks", lambda *_: blocks)
     np.testing.assert_allclose(
         _standardizer.weighted_covariance(z, weights),
         np.cov(z.astype(float), rowvar=False, aweights=weights),
     )
+
+
+def test_rows_are_standardized_alike_inside_and_outside_a_compiled_function():
+    rng = np.random.default_rng(0)
+    z = rng.normal(3, 2, (500, 4)).astype(np.float32)
+    z[:, 2] = 7
+    counts = pm.Counts(z, *rng.integers(0, 5, (2, 500, 2, 2)))
+    standardizer = pm.make_standardizer(counts)
+    assert standardizer.constant.tolist() == [False, False, True, False]
+    inside = jax.jit(lambda scale, z: scale.compiled(z))(standardizer, z)
+    np.testing.assert_array_equal(inside, standardizer(z))

@@ -1,19 +1,10 @@
 """Members that are stuck: found without the truth, replaced by others of their fold."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pns_models as pm
 import pytest
 from pns_models import _stuck
-from pns_models._checkpoints import RunCheckpoints
-from pns_models._member_groups import join_groups, train_group
-from pns_models._members import member_raw
-
-RECIPE = pm.Recipe(
-    pm.AnchoredConfig(pm.Backbone(4, depth=0)),
-    pm.make_member_training(2e-2, max_steps=60, batch_size=128),
-)
 
 
 def tilt(law, direction, size):
@@ -37,30 +28,16 @@ def test_the_ratio_of_two_errors_is_known_without_the_truth(ratio, is_far):
     np.testing.assert_allclose(error[0] / error[1], ratio, rtol=0.01)
 
 
-def test_a_member_that_is_stuck_becomes_another_of_its_fold(small):
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 2)
-    folded, _ = pm.fold_counts(counts, fold)
-    z = jnp.asarray(2 * folded.counts.z - 1)
-    no_checkpoints = RunCheckpoints(None, {})
-    good, other = (
-        train_group(
-            jax.random.key(seed), folded, z, RECIPE, 1, no_checkpoints, 60.0, False
-        )
-        for seed in (0, 1)
-    )
-    both = join_groups(good, other)
-    assert not _stuck.find_stuck(both, folded, z).any()
-    # The second member of fold 1 forgets what it learned.
-    damaged = other._replace(
-        params=jax.tree.map(lambda leaf: jnp.asarray(leaf).at[1].add(1.0), other.params)
-    )
-    both = join_groups(good, damaged)
-    is_stuck = _stuck.find_stuck(both, folded, z)
+def test_a_member_that_is_stuck_becomes_another_of_its_fold():
+    """Units are as the truth has them, and the members err independently about it."""
+    rng, fold = np.random.default_rng(0), np.arange(50) % 2
+    truth = rng.normal(size=(50, 6))
+    logs = pm.log_probabilities(jnp.asarray(truth), "anchored")
+    counts = pm.Counts(np.zeros((50, 1)), *(1000 * np.exp(part) for part in logs))
+    raw = truth + 0.05 * rng.normal(size=(4, 50, 6))
+    by_fold = np.array([[0, 2], [1, 3]])
+    assert not _stuck.find_stuck(raw, counts, fold, by_fold).any()
+    raw[3] += rng.normal(size=(50, 6))  # the second member of fold 1
+    is_stuck = _stuck.find_stuck(raw, counts, fold, by_fold)
     assert is_stuck.tolist() == [False, False, False, True]
-    mended = _stuck.replace_stuck(both, is_stuck)
-    raw = np.asarray(member_raw(mended.structure, mended.params, z))
-    before = np.asarray(member_raw(both.structure, both.params, z))
-    np.testing.assert_array_equal(raw[3], before[1])
-    np.testing.assert_array_equal(raw[:3], before[:3])
-    np.testing.assert_array_equal(mended.fold, both.fold)
+    assert _stuck.replacements(is_stuck, by_fold).tolist() == [0, 1, 2, 1]

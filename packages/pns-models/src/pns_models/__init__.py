@@ -10,7 +10,7 @@ from pns_models._data import (
     merge_counts,
     split_counts,
 )
-from pns_models._ensemble import BootstrapEnsemble, EnsembleConfig
+from pns_models._ensemble import BootstrapEnsemble, EnsembleConfig, draw_member_weights
 from pns_models._epinet import Epinet, EpinetConfig
 from pns_models._errors import (
     DamagedModelError,
@@ -28,6 +28,13 @@ from pns_models._folds import (
 )
 from pns_models._functions import PlainFunctions, plain_functions
 from pns_models._hypermodel import Hypermodel, HypermodelConfig
+from pns_models._kinds import Kinds
+from pns_models._learner import (
+    MEMBERS,
+    Learner,
+    Members,
+    RunContext,
+)
 from pns_models._learners import SLearner, SLearnerConfig, TLearner, TLearnerConfig
 from pns_models._links import (
     LogProbabilities,
@@ -39,6 +46,8 @@ from pns_models._loss import loss_by_index
 from pns_models._mlp import Frozen, Kernel, Mlp
 from pns_models._model import FittedModel, load
 from pns_models._network import NETWORKS, Network, NetworkConfig, register_network
+from pns_models._network_learner import NetworkLearner
+from pns_models._network_members import NetworkMembers
 from pns_models._placement import make_mesh
 from pns_models._presets import PORTFOLIO, PRESETS
 from pns_models._prior import PriorDeviation, prior_sd
@@ -49,11 +58,13 @@ from pns_models._reliability import (
     ReliabilityCurve,
     measure_reliability,
 )
+from pns_models._resamples import Resamples
 from pns_models._rows import SOURCES, Rows, Source, merge_rows
 from pns_models._standardizer import Standardizer, make_standardizer
 from pns_models._training import FitResult, fit
 
 __all__ = [
+    "MEMBERS",
     "NETWORKS",
     "PORTFOLIO",
     "PRESETS",
@@ -77,18 +88,25 @@ __all__ = [
     "Hypermodel",
     "HypermodelConfig",
     "Kernel",
+    "Kinds",
+    "Learner",
     "LogProbabilities",
     "LostProcessError",
+    "Members",
     "Mlp",
     "Network",
     "NetworkConfig",
+    "NetworkLearner",
+    "NetworkMembers",
     "NoDrawsError",
     "PlainFunctions",
     "PriorDeviation",
     "Recipe",
     "Reliability",
     "ReliabilityCurve",
+    "Resamples",
     "Rows",
+    "RunContext",
     "SLearner",
     "SLearnerConfig",
     "Source",
@@ -103,6 +121,7 @@ __all__ = [
     "cross_fit",
     "deal_folds",
     "deal_held_out",
+    "draw_member_weights",
     "fit",
     "fold_counts",
     "from_writer",

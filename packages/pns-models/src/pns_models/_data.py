@@ -6,11 +6,14 @@ Identical vectors merge by adding counts, which leaves every likelihood exactly 
 merged rows are called cells.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
+from pns_bounds import BINARY
 
 Array = Any  # NumPy or JAX
 Table = tuple[ArrayLike, ArrayLike, ArrayLike]
@@ -123,12 +126,12 @@ def sum_rows(
     group: Int[np.ndarray, " n"],
 ) -> Counts:
     """Adds the counts of each group of rows, as `group_rows` found them."""
-    columns = np.concatenate(
-        [np.asarray(part).reshape(-1, 4) for part in counts[1:]], axis=1
-    ).T
+    columns = flat_weights(counts).T
     sums = [np.bincount(group, column, len(first)) for column in columns]
-    cells = np.stack(sums, axis=1).reshape(-1, 2, 2, 2).astype(np.float32)
-    return Counts(np.asarray(counts.z)[first], cells[:, 0], cells[:, 1])
+    cells = np.stack(sums, axis=1).reshape(-1, 2, *BINARY.joint_shape)
+    z, cells = np.asarray(counts.z), cells.astype(np.float32)
+    # Without anything to merge there is no second copy of the covariates.
+    return Counts(z if len(first) == len(z) else z[first], cells[:, 0], cells[:, 1])
 
 
 def group_rows(
@@ -149,13 +152,8 @@ def group_rows(
       >>> first.tolist(), group.tolist()
       ([0, 1, 3], [0, 1, 0, 2])
     """
-    hashes = _row_hashes(z)
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    first, group = first[order], np.argsort(order)[group]
-    step = 65_536
-    for start in range(0, len(z), step):
-        part = slice(start, start + step)
+    first, group = number_groups(_row_hashes(z))
+    for part in row_blocks(*z.shape):
         if not np.array_equal(z[part], z[first[group[part]]]):
             # Two different rows share a hash: group by the rows themselves.
             _, group = np.unique(z, axis=0, return_inverse=True)
@@ -261,13 +259,7 @@ def check_counts(counts: Counts) -> None:
             "counts must have z [n, d] and two tables of cells [n, 2, 2], got shapes "
             f"{shapes}; make them with counts_from_tables."
         )
-    z = np.asarray(counts.z)
-    bad = ~np.isfinite(z).all(axis=0)
-    if bad.any():
-        raise ValueError(
-            "z has missing or infinite values in columns "
-            f"{np.flatnonzero(bad).tolist()}."
-        )
+    check_finite("z", np.asarray(counts.z))
     for name, cells in zip(counts._fields[1:], counts[1:], strict=True):
         cells = np.asarray(cells)
         if not np.all(np.isfinite(cells) & (cells >= 0)):
@@ -285,12 +277,44 @@ def _row_hashes(z: Float[np.ndarray, "n d"]) -> Shaped[np.ndarray, " n"]:
     rng = np.random.default_rng(0)
     factors = rng.integers(0, 2**64, size=z.shape[1], dtype=np.uint64) | np.uint64(1)
     hashes = np.empty(len(z), np.uint64)
-    for start in range(0, len(z), 65_536):
-        block = np.ascontiguousarray(z[start : start + 65_536], np.float32)
+    for part in row_blocks(*z.shape):
+        block = np.ascontiguousarray(z[part], np.float32)
         block = block + np.float32(0)  # -0.0 becomes 0.0: they are equal, so they merge
         mixed = block.view(np.uint32).astype(np.uint64) * factors
-        hashes[start : start + 65_536] = (mixed ^ (mixed >> np.uint64(31))).sum(1)
+        hashes[part] = (mixed ^ (mixed >> np.uint64(31))).sum(1)
     return hashes
+
+
+def number_groups(
+    labels: Shaped[np.ndarray, " n"],
+) -> tuple[Int[np.ndarray, " num_groups"], Int[np.ndarray, " n"]]:
+    """Numbers equal labels in the order of their first appearance.
+
+    Returns:
+      The first row of each group, and the group of each row.
+    """
+    _, first, group = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[group]
+
+
+def row_blocks(num_rows: int, num_columns: int) -> Iterator[slice]:
+    """Cuts rows into blocks of about a million numbers: no temporaries of a table's size."""
+    size = min(65_536, max(1, 2**20 // max(num_columns, 1)))
+    return (slice(start, start + size) for start in range(0, num_rows, size))
+
+
+def check_finite(name: str, z: Float[np.ndarray, "n d"]) -> None:
+    """Raises if a number is missing or infinite."""
+    bad = np.zeros(z.shape[1], bool)
+    for part in row_blocks(*z.shape):
+        bad |= ~np.isfinite(z[part]).all(axis=0)
+    if bad.any():
+        raise pb.InputError(
+            name,
+            "has missing or infinite values in columns "
+            f"{np.flatnonzero(bad).tolist()}.",
+        )
 
 
 def _checked_table(
@@ -303,12 +327,7 @@ def _checked_table(
             f"got {list(z.shape)}."
         )
     z = z.astype(np.float32, copy=False)
-    bad = ~np.isfinite(z).all(axis=0)
-    if bad.any():
-        raise ValueError(
-            f"{name} z has missing or infinite values in columns "
-            f"{np.flatnonzero(bad).tolist()}."
-        )
+    check_finite(f"{name} z", z)
     for column, values in (("x", x), ("y", y)):
         if values.shape != (len(z),):
             raise ValueError(

@@ -64,11 +64,6 @@ class BootstrapEnsemble(Network):
         """The number of members."""
         return self._num_members
 
-    @property
-    def is_linear(self) -> bool:
-        """An index weights the members' raw numbers."""
-        return True
-
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "k n 6"]:
         """Maps covariates to the members' raw numbers."""
         structure, state = nnx.split(self.members)
@@ -90,9 +85,7 @@ class BootstrapEnsemble(Network):
 
     def draw_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "{num} k"]:
         """Draws weights of the members; the first do not depend on `num`."""
-        normal = jax.random.normal(key, (num, self.index_dim))
-        centered = normal - normal.mean(axis=1, keepdims=True)
-        return 1 / self.index_dim + centered / (self.index_dim - 1) ** 0.5
+        return draw_member_weights(key, self.index_dim, num)
 
     def central_indices(self) -> Float[Array, "1 k"]:
         """Returns equal weights."""
@@ -103,3 +96,15 @@ class BootstrapEnsemble(Network):
     ) -> Float[Array, "*shape k"]:
         """Draws one normal number per member: unit vectors pick theirs."""
         return jax.random.normal(key, (*shape, self.index_dim))
+
+
+def draw_member_weights(
+    key: PRNGKeyArray, num_members: int, num_draws: int
+) -> Float[Array, "{num_draws} {num_members}"]:
+    """Draws weights of members; the first do not depend on the number of draws.
+
+    Weighted sums over members have the members' mean and covariance.
+    """
+    normal = jax.random.normal(key, (num_draws, num_members))
+    centered = normal - normal.mean(axis=1, keepdims=True)
+    return 1 / num_members + centered / (num_members - 1) ** 0.5

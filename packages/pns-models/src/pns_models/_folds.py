@@ -17,6 +17,7 @@ from pns_models._data import (
     check_groups,
     flat_weights,
     group_rows,
+    number_groups,
     sum_rows,
 )
 from pns_models._errors import TooFewRowsError
@@ -46,6 +47,12 @@ class FoldedCounts(NamedTuple):
         size = int(self.cell.max()) + 1
         sums = [np.bincount(self.cell, column, size) for column in weights.T]
         return np.stack(sums, axis=1)
+
+    def cell_covariates(self) -> Float[np.ndarray, "num_cells d"]:
+        """Returns the covariates of each cell."""
+        z, first = np.asarray(self.counts.z), np.unique(self.cell, return_index=True)[1]
+        is_one_each = np.array_equal(first, np.arange(len(z)))
+        return z if is_one_each else z[first]
 
 
 def assign_folds(
@@ -176,12 +183,10 @@ def fold_counts(
       >>> folded.counts.observational[1].tolist()
       [[0.0, 0.0], [0.0, 2.0]]
     """
-    z = np.asarray(counts.z, np.float32)
-    joined = np.concatenate([z, fold[:, None].astype(np.float32)], axis=1)
-    first, place = group_rows(joined)
-    merged = sum_rows(counts, first, place)
-    _, cell = group_rows(merged.z)
-    return FoldedCounts(merged, fold[first], cell), place
+    fold = np.asarray(fold)
+    _, cell = group_rows(np.asarray(counts.z, np.float32))
+    first, place = number_groups(cell.astype(np.int64) * (fold.max() + 1) + fold)
+    return FoldedCounts(sum_rows(counts, first, place), fold[first], cell[first]), place
 
 
 def _deal(

@@ -1,13 +1,10 @@
-"""Members of a cross-fitted ensemble, trained side by side.
+"""Networks of a cross-fitted ensemble, trained side by side.
 
-Each member has a fold that it does not see, and a random weight for every unit that it
-does: Exp(1), which is a bootstrap. A step visits a few hundred cells, drawn in proportion
-to the units that the member sees in them, and takes all the units of a cell at once: its
-cost does not depend on the number of rows, and where many share their covariates their
-outcomes add no noise to it.
-
-An *entry* is a count of a cell that is not 0. All randomness is a function of the member's
-key and the step.
+A step visits a few hundred cells, drawn in proportion to the units that the member sees in
+them, and takes all the units of a cell at once: its cost does not depend on the number of
+rows, and where many share their covariates their outcomes add no noise to it. Covariates
+are standardized as they are visited, so no second copy of them is kept. All randomness is
+a function of the member's key and the step; see `_resamples` for weights and entries.
 """
 
 import dataclasses
@@ -21,12 +18,13 @@ import optax
 from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+from pns_bounds import BINARY
 
-from pns_models._data import flat_weights
 from pns_models._flat_network import map_networks
-from pns_models._folds import FoldedCounts
 from pns_models._links import log_probabilities
 from pns_models._optimizer import Optimizer
+from pns_models._resamples import Resamples
+from pns_models._standardizer import Standardizer
 
 DATA = "data"  # axis of a mesh whose devices share the visits of a step
 _NUM_TICKETS = 2**30  # about; their running number must fit into int32
@@ -37,20 +35,22 @@ class Cells(NamedTuple):
 
     Attributes:
       z: covariates of each cell.
-      entry: of each of its eight counts, its number among the entries; those that are 0
+      entry: of each of its counts, its number among the entries; those that are 0
         share the number behind the last.
       tickets: running number, for each fold, of the tickets of cells in a draw among the
         units outside it.
       starts: for each fold, the first ticket of each visit of a step, and the end.
+      standardizer: of the covariates, which are on the scale of the data.
     """
 
     z: Float[Array, "c d"]
-    entry: Int[Array, "c 8"]
+    entry: Int[Array, "c counts"]
     tickets: Int[Array, "num_folds c"]
     starts: Int[Array, "num_folds b+1"]
+    standardizer: Standardizer
 
 
-class Members(NamedTuple):
+class MemberStates(NamedTuple):
     """Everything of the members, each with a leading axis over them.
 
     Attributes:
@@ -83,68 +83,60 @@ class MemberProgram:
     optimizer: Optimizer
 
 
-def make_cells(folded: FoldedCounts, z: Float[Array, "n d"], batch_size: int) -> Cells:
+def make_cells(
+    resamples: Resamples, standardizer: Standardizer, batch_size: int
+) -> Cells:
     """Lists the cells, and how to draw them.
 
     Args:
-      folded: the data.
-      z: its covariates, standardized.
+      resamples: the data.
+      standardizer: of the covariates.
       batch_size: cells that a step visits.
     """
+    folded = resamples.folded
     is_entry = folded.cell_totals() > 0
     entry = np.full(is_entry.shape, is_entry.sum())
     entry[is_entry] = np.arange(is_entry.sum())
     by_fold = range(folded.num_folds)
-    tickets = np.stack([np.cumsum(_num_tickets(_seen(folded, j))) for j in by_fold])
+    tickets = np.stack([np.cumsum(_num_tickets(resamples.seen(j))) for j in by_fold])
     parts = np.arange(batch_size + 1)
     starts = np.stack([parts * int(last) // batch_size for last in tickets[:, -1]])
-    first = np.unique(folded.cell, return_index=True)[1]
-    is_one_each = np.array_equal(first, np.arange(len(z)))
-    integers = (jnp.asarray(part, jnp.int32) for part in (entry, tickets, starts))
-    return Cells(z if is_one_each else z[first], *integers)
+    return Cells(
+        z=jax.device_put(resamples.z, may_alias=True),  # no copy if memory is aligned
+        entry=jnp.asarray(entry, jnp.int32),
+        tickets=jnp.asarray(tickets, jnp.int32),
+        starts=jnp.asarray(starts, jnp.int32),
+        standardizer=jax.tree.map(jnp.asarray, standardizer),
+    )
 
 
-def _seen(folded: FoldedCounts, fold: int) -> Float[np.ndarray, "c 8"]:
-    """Sums the counts of each cell outside a fold."""
-    weights = flat_weights(folded.counts) * (folded.fold != fold)[:, None]
-    size = int(folded.cell.max()) + 1
-    return np.stack([np.bincount(folded.cell, w, size) for w in weights.T], axis=1)
-
-
-def _num_tickets(seen: Float[np.ndarray, "c 8"]) -> Int[np.ndarray, " c"]:
+def _num_tickets(seen: Float[np.ndarray, "c counts"]) -> Int[np.ndarray, " c"]:
     """Computes how many tickets cells have: each source's share counts one half."""
-    sources = seen.reshape(-1, 2, 4).sum(axis=2)
+    sources = seen.reshape(len(seen), -1, BINARY.num_cells).sum(axis=2)
     share = (sources / sources.sum(axis=0)).mean(axis=1)
     tickets = np.ceil(share * _NUM_TICKETS)  # no cell that was seen is without one
     return tickets.astype(np.int64)
 
 
-def draw_weights(
-    rng: np.random.Generator, folded: FoldedCounts, member_fold: Int[np.ndarray, " m"]
-) -> Float[np.ndarray, "m e+1"]:
-    """Draws the members' weights of all entries.
+def visit_weights(resamples: Resamples) -> Float[np.ndarray, "m e+1"]:
+    """Computes the members' weights of all entries at a visit.
 
-    A count of c units outside a member's fold has Gamma(c, 1) in all, which is divided by
-    the units of its source and by the probability of a visit: the mean over visits
-    estimates L_obs + L_exp of the weighted units, whose weights have mean 1.
-
-    Args:
-      rng: decides the weights.
-      folded: the data.
-      member_fold: the fold that each member does not see.
+    A member's weight is divided by the units of the source and by the probability of a
+    visit: the mean over visits estimates L_obs + L_exp of the weighted units, whose
+    weights have mean 1.
     """
-    is_entry = folded.cell_totals() > 0
-    drawn = np.zeros((len(member_fold), is_entry.sum() + 1), np.float32)
-    own = rng.spawn(len(member_fold))
-    for fold in range(folded.num_folds):
-        seen = _seen(folded, fold)
+    member_fold, size = resamples.member_fold, BINARY.num_cells
+    result = np.zeros((len(member_fold), len(resamples.cell) + 1), np.float32)
+    for fold in range(resamples.folded.num_folds):
+        seen = resamples.seen(fold)
         tickets = _num_tickets(seen)
-        units = np.repeat(seen.reshape(-1, 2, 4).sum(axis=(0, 2)), 4)
-        visits = units * (tickets / tickets.sum())[:, None]
-        counts, visits = seen[is_entry], np.maximum(visits[is_entry], 1e-300)
-        for member in np.flatnonzero(member_fold == fold):
-            drawn[member, :-1] = own[member].standard_gamma(counts) / visits
-    return drawn
+        chance = tickets / tickets.sum()
+        units = seen.reshape(len(seen), -1, size).sum(axis=(0, 2))
+        visits = units[resamples.source] * chance[resamples.cell]
+        visits = np.maximum(visits, 1e-300)
+        for member in np.flatnonzero(member_fold == fold).tolist():
+            result[member, :-1] = resamples.weights(member) / visits
+    return result
 
 
 def member_loss(
@@ -161,12 +153,12 @@ def member_loss(
       places: which are visited.
       weights: of the entries.
     """
-    raw = network.encode(cells.z[places])
+    raw = network.encode(cells.standardizer.compiled(cells.z[places]))
     # Visits lie along the last axis, where a CPU takes several at once.
     logs = jax.vmap(
         lambda one: log_probabilities(one, network.link, True), in_axes=-1, out_axes=-1
     )(raw.T)
-    both = jnp.concatenate([part.reshape(4, -1) for part in logs])
+    both = jnp.concatenate([part.reshape(BINARY.num_cells, -1) for part in logs])
     return -jnp.sum(weights[cells.entry[places]].T * both) / len(places)
 
 
@@ -188,13 +180,13 @@ def _draw_places(
 def train_members(
     program: MemberProgram,
     num_steps: int,
-    members: Members,
+    members: MemberStates,
     cells: Cells,
-) -> tuple[Members, Float[Array, "m num_steps"]]:
+) -> tuple[MemberStates, Float[Array, "m num_steps"]]:
     """Takes steps of every member; returns their losses, too."""
     transformation = program.optimizer.transformation()
 
-    def one(member: Members) -> tuple[Members, Float[Array, " num_steps"]]:
+    def one(member: MemberStates) -> tuple[MemberStates, Float[Array, " num_steps"]]:
         def step(carry: tuple, _: None) -> tuple[tuple, Float[Array, ""]]:
             params, optimizer, number = carry
             key = jax.random.fold_in(member.key, number)
@@ -218,11 +210,3 @@ def train_members(
         return member, losses
 
     return map_networks(one, members)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def member_raw(
-    structure: nnx.GraphDef, params: Any, z: Float[Array, "n d"]
-) -> Float[Array, "m n 6"]:
-    """Computes the raw numbers of every member."""
-    return map_networks(lambda member: nnx.merge(structure, member).encode(z), params)

@@ -68,30 +68,21 @@ class FittedModel:
                 lambda leaf, count=count: np.asarray(leaf)[:count],
                 _central_atoms(self._structure, self._state, block, indices),
             )
-            for block, count in _blocks(self.standardizer(z))
+            for block, count in self._blocks(z)
         ]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
-    def members(self, z: ArrayLike) -> pb.Atoms:
-        """Computes the atoms [num_members, n] of every member of an ensemble."""
+    def member_raw(self, z: ArrayLike) -> Float[np.ndarray, "m n raw"]:
+        """Computes the raw numbers of every member of an ensemble."""
         if not isinstance(self.network, BootstrapEnsemble):
             raise TypeError(
                 f"a network of kind {self.recipe.network.kind!r} has no members."
             )
-        indices = self.network.training_indices(jax.random.key(0), 0)
         parts = [
-            jax.tree.map(
-                lambda leaf, count=count: np.asarray(leaf)[:, :count],
-                _drawn_atoms(
-                    self._structure,
-                    self._state,
-                    _encoded(self._structure, self._state, block),
-                    indices,
-                ),
-            )
-            for block, count in _blocks(self.standardizer(z))
+            np.asarray(_encoded(self._structure, self._state, block))[:, :count]
+            for block, count in self._blocks(z)
         ]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+        return np.concatenate(parts, axis=1)
 
     def stream_draws(
         self, key: PRNGKeyArray, z: ArrayLike, num_draws: int, draws_per_chunk: int = 16
@@ -114,7 +105,7 @@ class FittedModel:
         indices = self._draw_indices(key, num_draws, draws_per_chunk)
         codes = [
             (_encoded(self._structure, self._state, block), count)
-            for block, count in _blocks(self.standardizer(z))
+            for block, count in self._blocks(z)
         ]
         for start in range(0, num_draws, draws_per_chunk):
             some = indices[start : start + draws_per_chunk]
@@ -140,11 +131,12 @@ class FittedModel:
         """
         self._check_draws(num_draws, _DRAWS)
         indices = self._draw_indices(key, num_draws, _DRAWS)
-        z = self.standardizer(z)
-        joint = np.empty((len(z), 2, 2, num_draws), np.float32)
-        mu = np.empty((len(z), 2, num_draws), np.float32)
+        z = self.standardizer.check(z)
+        shape = pb.BINARY.joint_shape
+        joint = np.empty((len(z), *shape, num_draws), np.float32)
+        mu = np.empty((len(z), shape[0], num_draws), np.float32)
         row = 0
-        for block, count in _blocks(z, _DRAW_ROWS):
+        for block, count in self._blocks(z, _DRAW_ROWS):
             code = _encoded(self._structure, self._state, block)
             for start in range(0, num_draws, _DRAWS):
                 drawn = _drawn_atoms_last(
@@ -157,30 +149,6 @@ class FittedModel:
                     )[:count, ..., :keep]
             row += count
         return pb.Atoms(np.moveaxis(joint, -1, 0), np.moveaxis(mu, -1, 0))
-
-    def factors(self, z: ArrayLike) -> Float[np.ndarray, "n 6 i"]:
-        """Computes the raw numbers of rows z [n, d] as a linear function of the index.
-
-        Their product with an index is what a pass through the network makes of it, so
-        moments and draws take one pass for all indices.
-
-        Raises:
-          TypeError: if raw numbers are not linear in the index; see
-            `network.is_linear`.
-        """
-        if not self.network.is_linear:
-            raise TypeError(
-                f"raw numbers of a network of kind {self.recipe.network.kind!r} are not "
-                "linear in the index."
-            )
-        units = np.eye(self.network.index_dim, dtype=np.float32)
-        parts = [
-            np.asarray(_unit_factors(self._structure, self._state, block, units))[
-                :count
-            ]
-            for block, count in _blocks(self.standardizer(z))
-        ]
-        return np.concatenate(parts)
 
     def draw_indices(
         self, key: PRNGKeyArray, num_draws: int
@@ -198,6 +166,30 @@ class FittedModel:
         )
         missing = -num_draws % draws_per_chunk
         return np.concatenate([indices, np.repeat(indices[:1], missing, axis=0)])
+
+    def _blocks(
+        self, z: ArrayLike, most_rows: int | None = None
+    ) -> Iterator[tuple[Float[Array | np.ndarray, "size d"], int]]:
+        """Cuts rows into standardized blocks of few sizes, powers of 2.
+
+        Zeros fill the last one up. So a program is compiled a few times at the most,
+        whatever the number of rows.
+
+        Args:
+          z: rows, on the scale of the data.
+          most_rows: of a block.
+
+        Yields:
+          A block, and how many of its rows were given.
+        """
+        z = self.standardizer.check(z)
+        most_rows = _ROWS if most_rows is None else most_rows
+        for start in range(0, max(len(z), 1), most_rows):
+            block = self.standardizer(z[start : start + most_rows])
+            count = len(block)
+            size = max(_LEAST_ROWS, 1 << max(count - 1, 0).bit_length())
+            missing = np.zeros((size - count, z.shape[1]), z.dtype)
+            yield spread_rows(np.concatenate([block, missing])), count
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the model: arrays with orbax, the rest as JSON.
@@ -252,26 +244,6 @@ def load(folder: str | os.PathLike) -> FittedModel:
     return FittedModel(*read_model(folder))
 
 
-def _blocks(
-    z: Float[np.ndarray, "n d"], most_rows: int | None = None
-) -> Iterator[tuple[Float[Array | np.ndarray, "size d"], int]]:
-    """Cuts rows into blocks of few sizes, powers of 2; zeros fill the last one up.
-
-    So a program is compiled a few times at the most, whatever the number of rows.
-
-    Args:
-      z: rows.
-      most_rows: of a block.
-    """
-    most_rows = _ROWS if most_rows is None else most_rows
-    for start in range(0, max(len(z), 1), most_rows):
-        block = z[start : start + most_rows]
-        count = len(block)
-        size = max(_LEAST_ROWS, 1 << max(count - 1, 0).bit_length())
-        missing = np.zeros((size - count, z.shape[1]), z.dtype)
-        yield spread_rows(np.concatenate([block, missing])), count
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _drawn_indices(
     structure: nnx.GraphDef, num: int, state: Any, key: PRNGKeyArray
@@ -319,13 +291,3 @@ def _drawn_atoms_last(
     raw = jax.lax.map(lambda some: network.decode(code, some), chunks)
     atoms = atoms_from_raw(raw.reshape(len(indices), *raw.shape[2:]), network.link)
     return pb.Atoms(*(jnp.moveaxis(part, 0, -1) for part in atoms))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _unit_factors(
-    structure: nnx.GraphDef,
-    state: Any,
-    z: Float[Array, "n d"],
-    units: Float[Array, "i i"],
-) -> Float[Array, "n 6 i"]:
-    return jnp.moveaxis(nnx.merge(structure, state).raw(z, units), 0, -1)

@@ -51,11 +51,6 @@ class Network(nnx.Module):
         """Whether different indices give different numbers."""
         return self.index_dim > 0
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether raw numbers are linear in the index, with no constant part."""
-        return False
-
     def training_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "s i"]:
         """Draws the indices of one training step."""
         del key, num

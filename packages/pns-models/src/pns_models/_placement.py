@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from pns_models._members import DATA, Cells, MemberProgram, Members, train_members
+from pns_models._members import DATA, Cells, MemberProgram, MemberStates, train_members
 from pns_models._processes import telling_of_lost_processes
 
 MEMBER = "member"
@@ -64,7 +64,7 @@ class Placement(Protocol):
 
 
 def place_members(
-    mesh: Mesh | None, program: MemberProgram, members: Members, cells: Cells
+    mesh: Mesh | None, program: MemberProgram, members: MemberStates, cells: Cells
 ) -> Placement:
     """Brings members and cells to where they train; None takes what there is."""
     if mesh is not None:
@@ -77,7 +77,7 @@ def place_members(
 class OnCores:
     """Every core of this process trains one member at a time."""
 
-    def __init__(self, program: MemberProgram, members: Members, cells: Cells):
+    def __init__(self, program: MemberProgram, members: MemberStates, cells: Cells):
         """Cuts the members apart."""
         self._program, self._cells = program, cells
         self._parts = [
@@ -123,7 +123,7 @@ class OnMesh:
     """
 
     def __init__(
-        self, mesh: Mesh, program: MemberProgram, members: Members, cells: Cells
+        self, mesh: Mesh, program: MemberProgram, members: MemberStates, cells: Cells
     ):
         """Sends each device what it works on."""
         self._mesh, self._program = mesh, program
@@ -142,7 +142,7 @@ class OnMesh:
         self._cells = Cells(
             self._put(_padded(cells.z, 0, size), PartitionSpec(DATA)),
             self._put(_padded(cells.entry, 0, size), PartitionSpec(DATA)),
-            *self._put((cells.tickets, cells.starts), PartitionSpec()),
+            *self._put(cells[2:], PartitionSpec()),
         )
 
     def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
@@ -202,11 +202,15 @@ def _gather(mesh: Mesh, leaves: list[Array]) -> dict[str, Array]:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _train_on_mesh(
-    mesh: Mesh, program: MemberProgram, num_steps: int, members: Members, cells: Cells
-) -> tuple[Members, Float[Array, "m num_steps"]]:
+    mesh: Mesh,
+    program: MemberProgram,
+    num_steps: int,
+    members: MemberStates,
+    cells: Cells,
+) -> tuple[MemberStates, Float[Array, "m num_steps"]]:
     """Trains as `train_members` does; the compiler cuts the visits along `data`."""
 
-    def train(members: Members, cells: Cells) -> tuple[Members, Array]:
+    def train(members: MemberStates, cells: Cells) -> tuple[MemberStates, Array]:
         key = jax.random.wrap_key_data(members.key)
         trained, losses = train_members(
             program, num_steps, members._replace(key=key), cells
@@ -246,7 +250,7 @@ def _padded(leaf: Array | np.ndarray, axis: int, multiple: int) -> np.ndarray:
     return np.pad(leaf, widths)
 
 
-def changing(members: Members) -> State:
+def changing(members: MemberStates) -> State:
     """Picks what training changes, and a checkpoint keeps."""
     return members.params, members.optimizer, members.step
 

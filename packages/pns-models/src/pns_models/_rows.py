@@ -66,7 +66,8 @@ class Rows(NamedTuple):
 
     def take(self, chosen: np.ndarray) -> "Rows":
         """Keeps some rows, by place or as booleans."""
-        return Rows(*(None if part is None else part[chosen] for part in self))
+        parts = [None if part is None else part[chosen] for part in self]
+        return Rows._make(parts)
 
     def counts(self, power: int = 1) -> Counts:
         """Adds up the rows that share covariates.

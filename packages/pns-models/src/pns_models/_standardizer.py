@@ -2,13 +2,14 @@
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+import pns_bounds as pb
+from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
-from pns_models._data import Counts
-
-_BLOCK = 65_536  # rows
+from pns_models._data import Counts, check_finite, row_blocks
 
 
 class Standardizer(NamedTuple):
@@ -26,24 +27,31 @@ class Standardizer(NamedTuple):
 
     def __call__(self, z: ArrayLike) -> Float[np.ndarray, "n d"]:
         """Standardizes rows [n, d]; raises if they do not fit or are not finite."""
-        z = np.asarray(z, np.float32)
-        if z.ndim != 2 or z.shape[1] != len(self.mean):
-            raise ValueError(
-                f"z must have shape [n, {len(self.mean)}], as in training, got "
-                f"{list(z.shape)}."
-            )
-        bad = ~np.isfinite(z).all(axis=0)
-        if bad.any():
-            raise ValueError(
-                "z has missing or infinite values in columns "
-                f"{np.flatnonzero(bad).tolist()}."
-            )
+        z = self.check(z)
         result = np.empty_like(z)
-        for start in range(0, len(z), _BLOCK):  # no temporaries of the table's size
-            part = slice(start, start + _BLOCK)
+        for part in row_blocks(*z.shape):
             result[part] = (z[part] - self.mean) / self.deviation
         result[:, self.constant] = 0
         return result
+
+    def check(self, z: ArrayLike) -> Float[np.ndarray, "n d"]:
+        """Returns rows as float32; raises if they do not fit or are not finite."""
+        z = np.asarray(z, np.float32)
+        if z.ndim != 2 or z.shape[1] != len(self.mean):
+            raise pb.InputError(
+                "z",
+                f"must have shape [n, {len(self.mean)}], as in training, got "
+                f"{list(z.shape)}.",
+            )
+        check_finite("z", z)
+        return z
+
+    def compiled(self, z: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """Standardizes rows inside a compiled function, bit for bit as outside."""
+        # Behind the barrier XLA divides; otherwise it multiplies by a reciprocal.
+        deviation = jnp.broadcast_to(self.deviation, z.shape)
+        scaled = (z - self.mean) / jax.lax.optimization_barrier(deviation)
+        return jnp.where(self.constant, 0, scaled)
 
 
 def make_standardizer(counts: Counts) -> Standardizer:
@@ -83,8 +91,7 @@ def weighted_covariance(
     share = np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64)
     mean = _weighted_sum(share, z)
     total = np.zeros((z.shape[1], z.shape[1]))
-    for start in range(0, len(z), _BLOCK):
-        part = slice(start, start + _BLOCK)
+    for part in row_blocks(*z.shape):
         block = z[part].astype(np.float64) - mean
         total += (block * share[part, None]).T @ block
     return total / (1 - np.sum(share**2))
@@ -97,8 +104,7 @@ def _weighted_sum(
 ) -> Float[np.ndarray, " d"]:
     """Sums share * z, or share * (z - center)^2, in float64 by blocks of rows."""
     total = np.zeros(z.shape[1])
-    for start in range(0, len(z), _BLOCK):
-        part = slice(start, start + _BLOCK)
+    for part in row_blocks(*z.shape):
         block = z[part].astype(np.float64)
         if center is not None:
             block = (block - center) ** 2

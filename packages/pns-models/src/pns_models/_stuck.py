@@ -4,27 +4,22 @@ A bottleneck finds the linear combinations that matter, or all but one of them, 
 step leads out. The average of all members would keep their error.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float, Int
+from pns_bounds import BINARY
 
-from pns_models._data import flat_weights
-from pns_models._folds import FoldedCounts
+from pns_models._data import Counts, flat_weights
 from pns_models._links import log_probabilities
-from pns_models._member_groups import (
-    MemberGroup,
-    members_by_fold,
-    raw_blocks,
-    some_rows,
-)
 
-_ROWS = 32_768  # that members are compared on, at most
 _TIMES = 3  # the error of the best of a fold, which that of a stuck member exceeds
 
 
 def find_stuck(
-    group: MemberGroup, folded: FoldedCounts, z: Float[Array, "n d"]
+    raw: Float[np.ndarray, "m n raw"],
+    counts: Counts,
+    fold: Int[np.ndarray, " n"],
+    by_fold: Int[np.ndarray, "num_folds members_per_fold"],
 ) -> Bool[np.ndarray, " m"]:
     """Finds members that are far worse than the best of their fold, on what both saw.
 
@@ -33,43 +28,48 @@ def find_stuck(
     between the two is the sum. So the ratio of the errors is known without the truth.
 
     Args:
-      group: as many members for each fold.
-      folded: the data.
-      z: its covariates, standardized.
+      raw: of every member, for some rows.
+      counts: of these rows.
+      fold: of these rows.
+      by_fold: the members that did not see each fold.
     """
-    some, some_z = some_rows(folded, z, _ROWS)
-    raw = np.concatenate(list(raw_blocks(group, some_z)), axis=1)
     parts = log_probabilities(jnp.asarray(raw), "anchored")
+    shape = (*raw.shape[:2], BINARY.num_cells)
     logs = np.concatenate(
-        [np.asarray(part, np.float64).reshape(*raw.shape[:2], 4) for part in parts], 2
+        [np.asarray(part, np.float64).reshape(shape) for part in parts], axis=2
     )
-    weights = flat_weights(some.counts).astype(np.float64)
-    is_stuck = np.zeros(len(logs), bool)
-    for fold, members in enumerate(members_by_fold(group)):
-        seen = weights * (some.fold != fold)[:, None]
+    weights = flat_weights(counts).astype(np.float64)
+    is_stuck = np.zeros(len(raw), bool)
+    for held_out, members in enumerate(by_fold):
+        seen = weights * (fold != held_out)[:, None]
         is_stuck[members] = _are_far(logs[members], seen)
     return is_stuck
 
 
 def _are_far(
-    logs: Float[np.ndarray, "k n 8"], weights: Float[np.ndarray, "n 8"]
+    logs: Float[np.ndarray, "k n counts"], weights: Float[np.ndarray, "n counts"]
 ) -> Bool[np.ndarray, " k"]:
     """Tells whose error is more than `_TIMES` that of the one with the least loss."""
-    units = weights.reshape(-1, 2, 4).sum(axis=(0, 2))
-    weights = weights / np.repeat(np.maximum(units, 1), 4)
+    num, (_, levels) = BINARY.num_cells, BINARY.joint_shape
+    units = weights.reshape(len(weights), -1, num).sum(axis=(0, 2))
+    weights = weights / np.repeat(np.maximum(units, 1), num)
     losses = -np.einsum("knc,nc->k", logs, weights)
     best = logs[np.argmin(losses)]
-    joint = weights[:, :4].sum(axis=1, keepdims=True).repeat(4, axis=1)
-    arms = weights[:, 4:].reshape(-1, 2, 2).sum(axis=2).repeat(2, axis=1)
+    joint = weights[:, :num].sum(axis=1, keepdims=True).repeat(num, axis=1)
+    arms = weights[:, num:].reshape(len(weights), -1, levels)
+    arms = arms.sum(axis=2).repeat(levels, axis=1)
     expected = np.concatenate([joint, arms], axis=1) * np.exp(best)
     divergence = np.einsum("nc,knc->k", expected, best - logs)
     return losses - losses.min() > divergence * (_TIMES - 1) / (_TIMES + 1)
 
 
-def replace_stuck(group: MemberGroup, is_stuck: Bool[np.ndarray, " m"]) -> MemberGroup:
-    """Puts copies of the others of the same fold in the place of stuck members."""
+def replacements(
+    is_stuck: Bool[np.ndarray, " m"],
+    by_fold: Int[np.ndarray, "num_folds members_per_fold"],
+) -> Int[np.ndarray, " m"]:
+    """Names the member that takes each one's place: another of its fold if it is stuck."""
     order = np.arange(len(is_stuck))
-    for members in members_by_fold(group):
+    for members in by_fold:
         mine = is_stuck[members]
         order[members[mine]] = np.resize(members[~mine], mine.sum())
-    return group._replace(params=jax.tree.map(lambda leaf: leaf[order], group.params))
+    return order

@@ -9,7 +9,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.typing import ArrayLike
 
 from pns_estimate._errors import UserError
@@ -19,7 +19,7 @@ from pns_estimate.methods.cells import (
     describe_residual,
     make_residual_sampler,
 )
-from pns_estimate.methods.network import NetworkSampler, load_network
+from pns_estimate.methods.members import MembersSampler, link
 from pns_estimate.methods.protocol import (
     DealtFolds,
     MethodFit,
@@ -31,7 +31,7 @@ from pns_estimate.methods.residual import ResidualSampler
 from pns_estimate.methods.ridge import RidgeSampler
 from pns_estimate.methods.scaled import ScaledSampler
 
-_atoms_from_raw = jax.jit(pm.atoms_from_raw, static_argnums=1)
+Choice = pm.Recipe | pm.Learner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,28 +39,43 @@ class CrossFitRecipe:
     """Settings of the method.
 
     Attributes:
-      portfolio: recipes of a member, see `pns_models.cross_fit`; the one with the least
-        cross-fitted loss is used.
+      portfolio: recipes of networks, or any other learners, see `pns_models.cross_fit`;
+        the one with the least cross-fitted loss is used.
       num_folds: everybody is held out once.
       members_per_fold: how many networks see the same folds, each reweighted.
       least_cell_size: units from which on the counts of a cell are used, and kept in
         saved models; None uses no counts.
     """
 
-    portfolio: tuple[pm.Recipe | tuple[pm.Recipe, ...], ...] = pm.PORTFOLIO
+    portfolio: tuple[Choice | tuple[Choice, ...], ...] = pm.PORTFOLIO
     num_folds: int = 5
     members_per_fold: int = 6
     least_cell_size: int | None = LEAST_CELL_SIZE
 
     def to_json(self) -> dict[str, Any]:
         """Returns nested plain values."""
-        portfolio = [
-            kind.to_json()
-            if isinstance(kind, pm.Recipe)
-            else [r.to_json() for r in kind]
+
+        def plain(choice: Any) -> Any:
+            if isinstance(choice, tuple | list):
+                return [plain(each) for each in choice]
+            return choice.to_json() if isinstance(choice, pm.Recipe) else repr(choice)
+
+        return {**vars(self), "portfolio": plain(self.portfolio)}
+
+    def learners(self) -> list[pm.Learner | list[pm.Learner]]:
+        """Returns the portfolio as learners."""
+
+        def learner(choice: Choice) -> pm.Learner:
+            return (
+                pm.NetworkLearner(choice) if isinstance(choice, pm.Recipe) else choice
+            )
+
+        return [
+            [learner(each) for each in kind]
+            if isinstance(kind, tuple | list)
+            else learner(kind)
             for kind in self.portfolio
         ]
-        return {**vars(self), "portfolio": portfolio}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,20 +121,21 @@ class CrossFitMethod:
         result = pm.cross_fit(
             split_key(key).train,
             folded,
-            recipe.portfolio,
+            recipe.learners(),
             recipe.members_per_fold,
             progress,
             checkpoint_dir,
             # Counts of cells show the error of a mean that some members spoil.
             replaces_stuck=not uses_cells,
         )
+        networks = _networks(result)
         corrected = _correct(rng, result, uses_cells)
         sampler = _make_sampler(rng, result, corrected, uses_cells, recipe)
         return MethodFit(
             sampler=sampler,
             held_out=folded.counts,
-            standardizer=result.model.standardizer,
-            history=result.history,
+            standardizer=pm.make_standardizer(folded.counts),
+            history=networks.history if networks is not None else None,
             held_out_atoms=corrected.held_out,
             held_out_row=held_out_row,
             fold=fold,
@@ -167,8 +183,13 @@ def _make_rng(key: jax.Array) -> np.random.Generator:
 def _load_corrected(folder: Path) -> Sampler:
     """Reads an ensemble with or without ridge corrections."""
     if (folder / "ridges.npz").exists():
-        return RidgeSampler.load(folder, load_network)
-    return load_network(folder)
+        return RidgeSampler.load(folder, MembersSampler.load)
+    return MembersSampler.load(folder)
+
+
+def _networks(result: pm.CrossFit) -> pm.NetworkMembers | None:
+    """Returns the members if they are networks, which know directions and history."""
+    return result.members if isinstance(result.members, pm.NetworkMembers) else None
 
 
 class _Corrected(NamedTuple):
@@ -180,7 +201,7 @@ class _Corrected(NamedTuple):
       held_out: atoms of each row by the mean of these.
     """
 
-    sampler: NetworkSampler | RidgeSampler
+    sampler: MembersSampler | RidgeSampler
     members: pb.Atoms
     held_out: pb.Atoms
 
@@ -193,11 +214,15 @@ def _correct(
     Only where there are cells to judge what the corrections leave, and their own noise.
     """
     plain = _Corrected(
-        NetworkSampler(result.model),
-        _atoms(result.held_out),
-        _atoms(result.held_out.mean(axis=0)),
+        MembersSampler(result.members),
+        link(result.held_out),
+        link(result.held_out.mean(axis=0)),
     )
-    if result.subspaces is None or not uses_cells:
+    networks = _networks(result)
+    if networks is None or not uses_cells:
+        return plain
+    subspaces = networks.subspaces(result.folded)
+    if subspaces is None:
         return plain
     counts, fold, _ = result.folded
     means = result.fold_means
@@ -207,8 +232,8 @@ def _correct(
         counts.observational,
         counts.experimental,
         fold,
-        _atoms(np.concatenate([means, means.mean(axis=0, keepdims=True)])),
-        result.subspaces,
+        link(np.concatenate([means, means.mean(axis=0, keepdims=True)])),
+        subspaces,
     )
     if not ridges.correction.windows.any():
         return plain
@@ -217,10 +242,6 @@ def _correct(
         pi.shift_draws(plain.members, plain.held_out, ridges.held_out),
         ridges.held_out,
     )
-
-
-def _atoms(raw: Float[np.ndarray, "... 6"]) -> pb.Atoms:
-    return jax.tree.map(np.asarray, _atoms_from_raw(raw, "anchored"))
 
 
 def _make_sampler(
@@ -246,41 +267,40 @@ def _make_sampler(
         corrected.members,
         result.folded,
         recipe.least_cell_size,
-        len(result.member_fold),
+        len(result.members.fold),
         draw_scale=1.0,
     )
 
 
 def _find_shared_error(result: pm.CrossFit, held_out: pb.Atoms) -> pi.SharedError:
     counts, fold, _ = result.folded
-    z = np.asarray(counts.z)
+    z, networks = np.asarray(counts.z), _networks(result)
     return pi.shared_error(
-        lambda rows: result.model.members(z[rows]),
+        lambda rows: link(result.members.raw(z[rows])),
         held_out,
         counts.observational,
         counts.experimental,
         fold,
-        result.coordinates,
+        pm.make_standardizer(counts)(z)
+        if networks is None
+        else networks.coordinates(z),
     )
 
 
 def _describe(
     recipe: CrossFitRecipe,
     result: pm.CrossFit,
-    corrected: NetworkSampler | RidgeSampler,
+    corrected: MembersSampler | RidgeSampler,
     sampler: ResidualSampler | ScaledSampler,
 ) -> dict[str, str]:
     """Says what was chosen, for people who read a report."""
-    chosen = result.model.recipe
-    assert isinstance(chosen.network, pm.EnsembleConfig)
-    backbone = chosen.network.backbone
+    networks = _networks(result)
+    chosen = f"{result.learner!r}" if networks is None else _describe_network(networks)
     notes = {
-        "networks": f"{len(result.member_fold)}, each trained without one of "
+        "networks": f"{len(result.members.fold)}, each trained without one of "
         f"{recipe.num_folds} parts of the data" + _describe_stuck(result),
-        "each network": f"{_describe_inputs(backbone)}, {backbone.depth + 1} hidden "
-        f"layers of {backbone.width} ({backbone.activation}), weight decay "
-        f"{chosen.training.weight_decay:g}; the best of {len(result.losses)} recipes by "
-        "the loss on data not seen",
+        "each network": f"{chosen}; the best of {len(result.losses)} recipes by the loss "
+        "on data not seen",
         "loss on data not seen": f"{min(result.losses):.4f} nats (one network a part)",
     }
     if isinstance(corrected, RidgeSampler):
@@ -299,10 +319,17 @@ def _describe(
     return notes | {"scale of the networks' differences": scale}
 
 
-def _describe_inputs(backbone: pm.Backbone) -> str:
-    if backbone.bottleneck is None:
-        return "all covariates"
-    return f"{backbone.bottleneck} linear combinations of the covariates"
+def _describe_network(networks: pm.NetworkMembers) -> str:
+    recipe = networks.model.recipe
+    assert isinstance(recipe.network, pm.EnsembleConfig)
+    backbone = recipe.network.backbone
+    inputs = "all covariates"
+    if backbone.bottleneck is not None:
+        inputs = f"{backbone.bottleneck} linear combinations of the covariates"
+    return (
+        f"{inputs}, {backbone.depth + 1} hidden layers of {backbone.width} "
+        f"({backbone.activation}), weight decay {recipe.training.weight_decay:g}"
+    )
 
 
 def _describe_stuck(result: pm.CrossFit) -> str:

@@ -59,10 +59,9 @@ class NetworkSampler:
         self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
     ) -> pi.LinearDraws | None:
         """Draws the weights of members; None for a network that is no ensemble."""
-        network = self.model.network
-        if not network.is_linear or network.link != "anchored":
+        if not isinstance(self.model.recipe.network, pm.EnsembleConfig):
             return None
-        factors = self.model.factors(z)
+        factors = np.moveaxis(self.model.member_raw(z), 0, -1)
         return pi.LinearDraws(
             center=np.zeros(factors.shape[:2], factors.dtype),
             factors=factors,

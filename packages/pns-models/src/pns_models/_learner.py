@@ -1,0 +1,98 @@
+"""Learners, and the members that they leave behind.
+
+A learner turns weighted units of both sources into members; a member answers for any
+covariates with the raw numbers of the anchored map, so every answer is compatible. What
+cross-fits, weighs and saves members knows no more of them than this file says.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from pns_models._checkpoints import RunCheckpoints
+from pns_models._kinds import Kinds
+from pns_models._resamples import Resamples
+
+
+class Members(Protocol):
+    """Fitted models that answer side by side, each for the fold it did not see.
+
+    Attributes:
+      kind: the name by which saved members are read again, see `MEMBERS`.
+      fold: the one that each member did not see.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def fold(self) -> Int[np.ndarray, " m"]:
+        """The fold that each member did not see."""
+        ...
+
+    def raw(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "m n raw"]:
+        """Computes every member's raw numbers of rows, on the scale of the data."""
+        ...
+
+    def join(self, other: Self) -> Self:
+        """Puts members of the same learner behind these."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes files into a folder that exists; `MEMBERS.save` makes it."""
+        ...
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Reads what `save` wrote."""
+        ...
+
+
+@runtime_checkable
+class CanRepeat(Protocol):
+    """Members of which some can take the places of others."""
+
+    def take(self, order: Int[np.ndarray, " m"]) -> Members:
+        """Picks members by number, some perhaps more than once."""
+        ...
+
+
+class RunContext(NamedTuple):
+    """How a fit runs; nothing of it changes what is found.
+
+    Attributes:
+      progress: whether to show a bar; never shown off a terminal.
+      checkpoints: of this fit alone.
+      checkpoint_seconds: least time between two checkpoints.
+      mesh: the devices to train on, from `make_mesh`; None takes what there is.
+    """
+
+    progress: bool = False
+    checkpoints: RunCheckpoints = RunCheckpoints(None, {})
+    checkpoint_seconds: float = 60.0
+    mesh: Mesh | None = None
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Fits members; its `repr` says which learner it is, settings included."""
+
+    def fit(
+        self, key: PRNGKeyArray, resamples: Resamples, context: RunContext
+    ) -> Members:
+        """Fits a member to each resample.
+
+        Args:
+          key: decides everything but the resamples.
+          resamples: entries of both sources, and their weights for each member.
+          context: how the fit runs.
+        """
+        ...
+
+
+Learners = Sequence[Learner | Sequence[Learner]]
+MEMBERS: Kinds[Members] = Kinds("members")
+"""Every kind of members that can be saved and loaded; `MEMBERS.register` adds one."""
