@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
     prediction.intervals().to_csv(out / "intervals.csv")
     estimator.save(out / "model")
     print(f"{len(split.observational)} + {len(split.experimental)} rows")
-    print(f"compatibility: p = {estimator.compatibility()['p_value']:.3f}")
+    print(f"compatibility: p = {estimator.compatibility().p_value:.3f}")
     for name in ("pns", "harm"):
         mean = (population or prediction).average(estimand=name)
         print(f"average {name}: {mean.lower:.3f} to {mean.upper:.3f}")

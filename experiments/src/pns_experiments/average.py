@@ -90,7 +90,7 @@ def _run_tables(study: Study, name: str, seed: list[int]) -> dict[str, float]:
     found = pi.debiased_average(prepared.units, study.alpha)
     known = make_units(rows, rows.truth)
     if SCENARIOS[name].is_shifted:
-        ratio = pi.target_ratio(rows.chance, rows.is_experimental, "both").ratio
+        ratio = pi.target_ratio(rows.chance, rows.is_experimental, "both")
         known = known._replace(ratio=ratio)
     true = pi.debiased_average(known, study.alpha)
     counted = pi.frequency_interval(prepared.units, study.alpha)
@@ -103,7 +103,7 @@ def _run_tables(study: Study, name: str, seed: list[int]) -> dict[str, float]:
         "true_width": true.upper - true.lower,
         "counting_width": float(counted.upper - counted.lower),
         "set_width": high - low,
-        "reweighted": float(prepared.ratio is not None),
+        "reweighted": float(prepared.effective_sizes is not None),
     }
 
 
@@ -145,8 +145,7 @@ def _fit(
     seen: np.ndarray,
     out: np.ndarray,
 ) -> Float[np.ndarray, " m"]:
-    beta = pi.fit_logistic(z[seen], y[seen], weights[seen], ridge=2.0)
-    return pi.predict_logistic(z[out], beta)
+    return pi.fit_logistic(z[seen], y[seen], weights[seen], ridge=2.0)(z[out])
 
 
 def _features(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:

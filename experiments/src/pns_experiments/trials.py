@@ -141,7 +141,7 @@ def run_trial(
         "fraction": fraction,
         "average_over": tables.source,
         "rows": [len(tables.observational), len(tables.experimental)],
-        "compatibility_p_value": estimator.compatibility()["p_value"],
+        "compatibility_p_value": estimator.compatibility().p_value,
         "laws_p_value": prepared.laws.p_value,
         "effective_rows": prepared.ratio and list(prepared.ratio[1:]),
         "arms_p_value": prepared.calibration.p_value,

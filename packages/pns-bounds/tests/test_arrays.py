@@ -130,7 +130,7 @@ def test_values_are_not_checked_under_tracing_but_shapes_are():
     assert traced.lower > traced.upper
     with pytest.raises(pb.IncompatibleAtomsError):
         pb.pns_bounds(contradictory)
-    with pytest.raises(ValueError, match="mu must have shape"):
+    with pytest.raises(pb.InputError, match="mu must have shape"):
         jax.jit(pb.pns_bounds)(pb.Atoms(contradictory.joint, jnp.zeros(3)))
 
 

@@ -21,7 +21,6 @@ USES_ATOMS = [
     pb.identify_under_monotonicity,
     pb.anchor_inverse,
 ]
-RENAMES = [pb.exchange_arms, lambda atoms: pb.flip_outcome(atoms, arm=0)]
 
 
 @pytest.mark.parametrize("function", USES_ATOMS)
@@ -37,26 +36,18 @@ RENAMES = [pb.exchange_arms, lambda atoms: pb.flip_outcome(atoms, arm=0)]
         (FAIR, [0.5, 1.1], r"mu must hold probabilities .* got \[0.5, 1.1\]"),
         ([[0.5, np.nan], [0.5, 0]], [0.5, 0.5], "joint must hold probabilities"),
         ([[-0.1, 0.6], [0.5, 0]], [0.5, 0.5], "joint must hold probabilities"),
-        ([[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5], "must sum to one.*overall total"),
+        ([[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5], "^joint must sum to one.*overall total"),
     ],
 )
 def test_bad_atoms_are_named(function, joint, mu, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(pb.InputError, match=message):
         function(pb.Atoms(joint, mu))
-
-
-@pytest.mark.parametrize("function", RENAMES)
-def test_renamings_check_shapes(function):
-    with pytest.raises(ValueError, match="joint must have shape"):
-        function(pb.Atoms([0.25] * 4, [0.5, 0.5]))
-    with pytest.raises(ValueError, match="leading dimensions"):
-        function(pb.Atoms([FAIR] * 3, [0.5, 0.5]))
 
 
 @pytest.mark.parametrize("slip", [2e-6, -2e-6])
 def test_probabilities_may_leave_the_unit_by_rounding_only(slip):
     mu = [0.5, 1 + slip] if slip > 0 else [slip, 0.5]
-    with pytest.raises(ValueError, match="mu must hold probabilities"):
+    with pytest.raises(pb.InputError, match="mu must hold probabilities"):
         pb.experimental_only_bounds(mu)
 
 
@@ -64,18 +55,18 @@ def test_the_first_bad_row_and_their_number_are_named():
     joint = np.full((2, 5, 2, 2), 0.25)
     joint[0, 3] = [[0.2, 0.2], [0.2, 0.2]]
     joint[1, 1] = 0.3
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(pb.InputError) as caught:
         pb.pns_bounds(pb.Atoms(joint, np.full((2, 5, 2), 0.5)))
     assert "2 of 10 rows are affected, the first at index (0, 3)" in str(caught.value)
     assert "[[0.2, 0.2], [0.2, 0.2]]" in str(caught.value)
 
 
 def test_a_single_source_is_checked_too():
-    with pytest.raises(ValueError, match="mu must hold"):
+    with pytest.raises(pb.InputError, match="mu must hold"):
         pb.experimental_only_bounds([0.2, -0.1])
-    with pytest.raises(ValueError, match="sum to one"):
+    with pytest.raises(pb.InputError, match="sum to one"):
         pb.observational_only_bounds([[0.2, 0.1], [0.1, 0.1]])
-    with pytest.raises(ValueError, match="sum to one"):
+    with pytest.raises(pb.InputError, match="sum to one"):
         pb.identify_under_exogeneity([[0.2, 0.1], [0.1, 0.1]])
 
 
@@ -86,7 +77,7 @@ def test_rounding_is_forgiven_and_a_wrong_digit_is_not():
     pb.pns_bounds(near_one(9e-7))
     above = pb.pns_bounds(pb.Atoms([[0.0, 0.0], [0.0, 1.0]], [0.5, 1 + 2e-16]))
     assert 0 <= above.lower <= above.upper
-    with pytest.raises(ValueError, match="sum to one"):
+    with pytest.raises(pb.InputError, match="sum to one"):
         pb.pns_bounds(near_one(2e-6))
 
 
@@ -97,19 +88,20 @@ def test_half_precisions_are_forgiven_eight_units_in_the_last_place():
         return pb.Atoms(cells, np.array([0.5, 0.5], np.float16))
 
     pb.pns_bounds(near_one(0.005))
-    with pytest.raises(ValueError, match="sum to one"):
+    with pytest.raises(pb.InputError, match="sum to one"):
         pb.pns_bounds(near_one(0.02))
 
 
 def test_masked_arrays_do_not_lose_their_mask():
     mu = np.ma.array([0.5, 0.5], mask=[False, True])
-    with pytest.raises(TypeError, match="masked arrays are not taken"):
+    with pytest.raises(pb.InputError, match="^mu must not be masked"):
         pb.pns_bounds(pb.Atoms(FAIR, mu))
 
 
-def test_text_is_no_probability():
-    with pytest.raises(TypeError, match="array of numbers"):
-        pb.pns_bounds(pb.Atoms([["a", "b"], ["c", "d"]], [0.5, 0.5]))
+def test_text_and_ragged_lists_are_not_probabilities():
+    for joint in ([["a", "b"], ["c", "d"]], [[0.5, 0.5], [0.0]]):
+        with pytest.raises(pb.InputError, match="^joint must be an array of numbers"):
+            pb.pns_bounds(pb.Atoms(joint, [0.5, 0.5]))
 
 
 def test_an_input_error_names_its_argument_and_survives_a_process():

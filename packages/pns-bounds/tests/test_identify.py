@@ -38,7 +38,7 @@ def test_monotonicity_is_refuted_by_atoms_that_show_harm():
     with pytest.raises(pb.IncompatibleAtomsError, match="Some units are harmed"):
         pb.identify_under_monotonicity(atoms)
     assert pb.identify_under_monotonicity(atoms, incompatible="allow").pns < 0
-    with pytest.raises(ValueError, match=r"one of \['raise', 'allow'\]"):
+    with pytest.raises(pb.InputError, match=r"one of \['raise', 'allow'\]"):
         pb.identify_under_monotonicity(
             atoms,
             incompatible="project",

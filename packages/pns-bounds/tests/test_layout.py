@@ -21,3 +21,34 @@ def test_three_arms_and_four_levels_are_counted_by_enumeration():
     assert layout.num_cells == len(cells)
     assert layout.num_raw == len(cells) + len(free)
     assert layout.num_counts == 2 * len(cells)
+
+
+def test_the_order_of_eta_names_treatments_and_levels():
+    assert pb.BINARY.eta_names == ("mu1", "mu0", "p11", "p10", "p01", "p00")
+    layout = pb.Layout(num_treatments=2, num_levels=3)
+    names = layout.eta_names
+    assert names[:4] == ("mu12", "mu11", "mu02", "mu01")
+    assert len(names) == layout.num_raw == len(set(names))
+    for place, cell in enumerate(layout.anchor_places):
+        assert names[cell] == names[place].replace("mu", "p")
+
+
+def test_terms_of_three_levels_are_affine_in_their_own_eta():
+    layout = pb.Layout(num_treatments=2, num_levels=3)
+    rng = np.random.default_rng(0)
+    row, joint = (
+        rng.normal(size=layout.num_raw),
+        rng.dirichlet(np.ones(6)).reshape(2, 3),
+    )
+    mu = rng.dirichlet(np.ones(3), size=2)[:, 1:]
+    estimand = pb.Estimand(
+        name="sum",
+        sentence="",
+        layout=layout,
+        **{f"{side}_labels": ["sum"] for side in ("lower", "upper")},
+        **{f"{side}_matrix": [row] for side in ("lower", "upper")},
+        **{f"{side}_offset": [0.5] for side in ("lower", "upper")},
+    )
+    eta = [*mu.ravel()[::-1], *joint.ravel()[::-1]]
+    terms = estimand.terms(pb.Atoms(joint, mu))
+    np.testing.assert_allclose(terms.lower, [0.5 + row @ eta], atol=1e-14)

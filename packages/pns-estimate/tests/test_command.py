@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pytest
@@ -142,7 +143,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ((*FIT[1:], "--observational=wide.csv", "--out=o"), "more fields than"),
         ((*FIT, "--groups=home", "--out=o"), "no table has the column 'home'"),
         ((*FIT, "--weights_are=sampling", "--out=o"), "--weights_are=sampling needs"),
-        ((*FIT, "--assignment=0.9", "--out=o"), "the data contradict the assignment"),
+        ((*FIT, "--assignment=0.9", "--out=o"), "assignment contradicts the data"),
         ((*FIT, "--gains=1,0,0", "--out=o"), "--gains must be four numbers"),
         ((*FIT, "--gains=1,0,0,x", "--out=o"), "--gains must be four numbers"),
         (
@@ -212,7 +213,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ),
         (
             (*FIT, "--assignment=age", "--out=o"),
-            "the assignment probability must lie strictly between 0 and 1",
+            "assignment must lie strictly between 0 and 1",
         ),
         ((*FIT, "--assignment=chance", "--out=o"), "has no column 'chance'"),
         (
@@ -328,6 +329,31 @@ def test_averages_groups_and_decisions_are_files(folder, in_process):
     assert len(decisions) == 40 and decisions["treat"].sum() <= 20
     page = (out / "report.html").read_text()
     assert "<h2>In short</h2>" in page and "<h2>Whom to treat</h2>" in page
+
+
+def test_a_part_that_cannot_be_given_says_why_and_the_rest_is_written(
+    folder, in_process
+):
+    """Three treated people of the trial: of five sorted groups two have none."""
+    trial = draw_table(30, True, 1).assign(x=np.arange(30) < 3)
+    trial.to_csv(folder / "few.csv", index=False)
+    done = in_process(
+        *(FIT[0], "--experimental=few.csv", *FIT[2:], "--predict=people.csv"),
+        *("--method=folded", "--num_draws=200", "--gains=1,0,0,-1", "--out=part"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = folder / "part"
+    written = {path.name for path in out.iterdir()}
+    assert {"averages.csv", "values.csv", "decisions.csv", "report.html"} <= written
+    assert not written & {"sorted_groups.csv", "subgroups.csv"}
+    numbers = json.loads((out / "summary.json").read_text())
+    reason = numbers["sorted_groups"]["not_given"]
+    assert "arm 1" in reason and numbers["averages"]["pns"]
+    assert f"no sorted_groups.csv: {reason}" in done.stdout
+    assert "no subgroups.csv: no subgroup has people of the log" in done.stdout
+    page = (out / "report.html").read_text()
+    assert f"<h2>Sorted by prediction</h2>\n<p>Not given: {reason}</p>" in page
+    assert "<h2>Whom to treat</h2>" in page and "The last fifth" not in page
 
 
 def test_the_question_of_the_command_reaches_the_report(folder, in_process):

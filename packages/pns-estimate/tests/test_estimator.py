@@ -158,9 +158,9 @@ def test_tables_that_contradict_each_other_are_found():
     observational["y"] = 1  # everybody who chose had the outcome
     experimental["y"] = (experimental.index % 10 == 0).astype(int)
     found = fit(observational, experimental).compatibility()
-    assert found["p_value"] < 0.001 and found["slack"] < 0
+    assert found.p_value < 0.001 and found.slack < 0
     fine = fit(draw_table(4000, False, 3), draw_table(3000, True, 4)).compatibility()
-    assert fine["p_value"] > 0.05 and fine["strata"] > 1
+    assert fine.p_value > 0.05 and fine.strata > 1
 
 
 def draw_boundary(rng, size, randomized, shift):
@@ -193,7 +193,7 @@ def test_compatible_tables_are_not_refused_for_their_covariates_or_weights(how):
         if how == "sampled":
             tables = [t.assign(w=20 * rng.gamma(2, 0.5, len(t))) for t in tables]
             options = {"weights": "w", "weights_are": "sampling"}
-        refused += fit(*tables, **options).compatibility()["p_value"] <= 0.05
+        refused += fit(*tables, **options).compatibility().p_value <= 0.05
     assert refused < 3
 
 

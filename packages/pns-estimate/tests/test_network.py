@@ -155,7 +155,7 @@ def test_without_twins_a_network_is_scaled_as_before(tables, people):
     state = estimator._state
     assert isinstance(state.sampler.inner, NetworkSampler) and not state.summary.notes
     scale = estimator.summary_.draw_scale
-    assert state.sampler.draw_scale == scale["interval"][1]
+    assert state.sampler.draw_scale == scale.interval[1]
     assert not state.sampler.is_posterior
     assert np.isfinite(estimator.intervals(people)["upper"]).all()
 

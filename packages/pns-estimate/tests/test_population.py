@@ -90,7 +90,7 @@ def test_a_subgroup_without_an_arm_has_no_numbers(tables):
     table = estimator.subgroups(["site"])
     assert np.isnan(table.loc["site = b", "lower"])
     assert np.isfinite(table.loc["site = a", "lower"])
-    with pytest.raises(pe.UserError, match="no unit of arm 0"):
+    with pytest.raises(pe.UserError, match="no units in arm 0"):
         estimator.average(mask=lambda p: (p["site"] == "b").to_numpy())
 
 
@@ -163,10 +163,10 @@ def test_rows_of_one_kind_are_averaged_as_one(tables):
     """Whatever is asked, the answer is that of the rows."""
     few = fit(*(t.drop(columns="age") for t in tables), method="folded")
     people = few.population_
-    assert people.prepared().units.sample_size < 200
+    assert people.prepared().units.num_rows < 200
     by_row = dataclasses.replace(people)
     by_row.__dict__["_kinds"] = None
-    assert by_row.prepared().units.sample_size == 5000
+    assert by_row.prepared().units.num_rows == 5000
     some = np.arange(5000) % 7 == 0  # of a kind some rows, but not all
     for ask in (
         lambda p: p.average(),
@@ -202,7 +202,7 @@ def test_a_stratified_assignment_is_a_column(tables):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        (0.9, "the data contradict the assignment probability"),
+        (0.9, "assignment contradicts the data"),
         (1.5, "strictly between 0 and 1"),
         ("chance", "no column 'chance' of assignment"),
         ("region", "are no numbers"),
@@ -230,7 +230,7 @@ def test_bad_questions_end_in_one_sentence(folded, people):
         (lambda: folded.average(source="trial"), "source must be 'both'"),
         (lambda: folded.average(mask=np.ones(3, bool)), "mask must be 5000 booleans"),
         (lambda: folded.average(weights=np.ones(3)), "weights must be 5000 numbers"),
-        (lambda: folded.average(mask=np.zeros(5000, bool)), "the subgroup is empty"),
+        (lambda: folded.average(mask=np.zeros(5000, bool)), "subgroup is empty"),
         (lambda: folded.average(alpha=2), "alpha must lie in"),
         (lambda: folded.average(estimand="luck"), "estimand must be one of"),
         (lambda: folded.subgroups(["height"]), "are no covariates of the fit"),
@@ -281,4 +281,4 @@ def test_rows_that_differ_beside_their_kind_are_not_merged(tables, column):
     if column == "weights":
         options["weights_are"] = "sampling"
     estimator = fit(*given, method="folded", covariates=["region", "member"], **options)
-    assert estimator.population_.prepared().units.sample_size == 5000
+    assert estimator.population_.prepared().units.num_rows == 5000

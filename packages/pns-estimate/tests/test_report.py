@@ -13,6 +13,7 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
+from pns_estimate.answers.population import Population
 from pns_estimate.fit import summary as _summary
 from pns_estimate.report import averages as _report_averages
 from pns_estimate.report import html as _html
@@ -124,7 +125,7 @@ def test_the_opening_gives_the_trials_effect_and_what_the_log_added(
 
 def test_many_people_of_a_kind_make_few_rows(linear):
     tables = {
-        name: {**entry, "effective_size": 1e7 + 0.5}
+        name: dataclasses.replace(entry, effective_size=1e7 + 0.5)
         for name, entry in linear.summary_.tables.items()
     }
     summary = dataclasses.replace(linear.summary_, tables=tables)
@@ -273,12 +274,10 @@ def make_profile():
 def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     marginals = _summary._residual(make_profile())
     for part in marginals.values():
-        np.testing.assert_allclose(sum(part["weight"]), 1)
-    assert marginals["observational_strength"]["values"] == [64, 2048]
-    np.testing.assert_allclose(
-        marginals["observational_strength"]["weight"], [0.7, 0.3]
-    )
-    np.testing.assert_allclose(marginals["observational_share"]["weight"], [0.5, 0.5])
+        np.testing.assert_allclose(sum(part.weight), 1)
+    assert marginals["observational_strength"].values == [64, 2048]
+    np.testing.assert_allclose(marginals["observational_strength"].weight, [0.7, 0.3])
+    np.testing.assert_allclose(marginals["observational_share"].weight, [0.5, 0.5])
     figures = []
     monkeypatch.setattr(
         _report_residual,
@@ -304,7 +303,7 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
 def test_the_page_shows_the_residual_of_its_fit_and_none_without(page, fitted, linear):
     assert "model beside people with the same covariates" in page.read_text()
     profile = fitted.summary_.residual
-    assert all(abs(sum(part["weight"]) - 1) < 1e-9 for part in profile.values())
+    assert all(abs(sum(part.weight) - 1) < 1e-9 for part in profile.values())
     assert linear.summary_.residual is None
 
 
@@ -372,6 +371,32 @@ def test_the_page_of_held_out_people_has_groups_and_a_decision(
     )
 
 
+def test_parts_that_cannot_be_given_say_why_in_their_place(
+    folded, people, tmp_path, monkeypatch
+):
+    def refuse(name):
+        found = getattr(Population, name)
+
+        def answer(self, *arguments, **options):
+            if name != "comparison" or arguments[1].name == "pn":
+                raise pe.UserError(f"too few for {name}.")
+            return found(self, *arguments, **options)
+
+        monkeypatch.setattr(Population, name, answer)
+
+    for name in ("comparison", "value", "value_curve"):
+        refuse(name)
+    options = {"estimand": "pn", "summary_path": tmp_path / "summary.json"}
+    folded.report(tmp_path / "r.html", people, decision=pe.Decision(), **options)
+    shown = words_of(tmp_path / "r.html")
+    assert "The average of pn is not given: too few for comparison." in shown
+    assert "The value of the rule is not given: too few for value." in shown
+    assert "Not given: too few for value_curve." in shown
+    numbers = json.loads((tmp_path / "summary.json").read_text())
+    assert numbers["averages"]["pn"] == {"not_given": "too few for comparison."}
+    assert len(numbers["sorted_groups"]) == 5 and "The last fifth" in shown
+
+
 @pytest.mark.parametrize("outcome_is_bad", [False, True])
 def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
     folded, people, tmp_path, outcome_is_bad
@@ -392,12 +417,12 @@ def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
 
 
 def test_the_profile_of_the_draws_is_explained(linear, people, tmp_path):
-    profile = {
-        "best": 1.5,
-        "interval": [1.2, 1.8],
-        "draw_scales": [1.0, 1.5, 2.0],
-        "log_likelihood": [-3.0, -1.0, -2.0],
-    }
+    profile = _summary.DrawScale(
+        best=1.5,
+        interval=[1.2, 1.8],
+        draw_scales=[1.0, 1.5, 2.0],
+        log_likelihood=[-3.0, -1.0, -2.0],
+    )
     summary = dataclasses.replace(linear.summary_, draw_scale=profile)
     pe.write_report(tmp_path / "r.html", linear.predict(people), summary)
     text = words_of(tmp_path / "r.html")
@@ -419,7 +444,7 @@ def test_a_person_without_a_number_leaves_the_data_readable():
 def test_tables_that_contradict_each_other_are_told_of_first(folded, people, tmp_path):
     summary = dataclasses.replace(
         folded.summary_,
-        compatibility={**folded.summary_.compatibility, "p_value": 1e-4},
+        compatibility=dataclasses.replace(folded.compatibility(), p_value=1e-4),
     )
     for name, found in (("odd", summary), ("sound", folded.summary_)):
         pe.write_report(tmp_path / f"{name}.html", folded.predict(people), found)

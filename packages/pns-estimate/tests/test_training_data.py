@@ -55,7 +55,7 @@ def test_weights_are_people(tables):
     # The report's shares count people as the fit does.
     share = observational["y"][observational["x"] == 1].mean()
     np.testing.assert_allclose(
-        weighted.summary_.tables["observational"]["outcome_treated"],
+        weighted.summary_.tables["observational"].outcome_treated,
         3 * share / (3 * share + 1 - share),
     )
     with pytest.raises(pe.UserError, match="must be positive numbers"):
@@ -70,7 +70,7 @@ def test_sampling_weights_add_up_to_the_effective_sample_size(tables):
     estimator = fit(*heavy, weights="w", weights_are="sampling")
     sizes = [len(w) / (1 + w.var() / w.mean() ** 2) for w in weights]
     found = estimator.summary_.tables.values()
-    np.testing.assert_allclose([t["effective_size"] for t in found], sizes)
+    np.testing.assert_allclose([t.effective_size for t in found], sizes)
     assert 0.75 * 5000 < sum(sizes) < 0.85 * 5000
     np.testing.assert_allclose(estimator.sample_size_, sum(sizes), rtol=1e-5)
     # Their scale says nothing; equal ones are no weights.

@@ -40,7 +40,7 @@ def test_the_boundary_is_moved_inside_and_contradictions_are_told():
     scaled = pi.scale_draws(pb.Atoms(joint, mu), 2.0)
     assert np.all(np.isfinite(scaled.mu)) and np.all(pb.is_compatible(scaled))
     even = np.full((4, 3, 2, 2), 0.25)
-    with pytest.raises(ValueError, match="can be inverted only where"):
+    with pytest.raises(ValueError, match="atoms must ascend in each arm"):
         pi.scale_draws(pb.Atoms(even, mu * 0 + 0.1), 1.0)
 
 

@@ -98,13 +98,13 @@ def test_bad_decisions_end_in_one_sentence():
     _, units = rough_units(np.random.default_rng(4), make_world(), 50, 50)
     gain = pi.net_benefit((1, 0, 0, -1))
     for gains, cost in (((1, 2, 3), 0), ((1, 2, 3, "a"), 0), ((1, 2, 3, 4), np.nan)):
-        with pytest.raises(ValueError, match="gains must be four numbers"):
+        with pytest.raises(pb.InputError, match="gains must be four numbers"):
             pi.net_benefit(gains, cost)
-    with pytest.raises(ValueError, match=r"budget must be a share of people in \[0, 1"):
+    with pytest.raises(pb.InputError, match=r"budget must be a share of units"):
         pi.recommend(np.zeros(2), np.ones(2), budget=1.5)
-    with pytest.raises(ValueError, match="criterion must be one of"):
+    with pytest.raises(pb.InputError, match="criterion must be one of"):
         pi.recommend(np.zeros(2), np.ones(2), "hope")
-    with pytest.raises(ValueError, match="a rule must be 100 shares"):
+    with pytest.raises(pb.InputError, match="rule must be shares in"):
         pi.policy_value(units, gain, np.full(100, 2.0))
-    with pytest.raises(ValueError, match="shares must be numbers"):
+    with pytest.raises(pb.InputError, match="shares must be numbers"):
         pi.value_curve(units, gain, shares=(0.5, 2))

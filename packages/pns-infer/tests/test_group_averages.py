@@ -107,9 +107,9 @@ def test_fifths_are_those_of_the_target():
 
 def test_bad_groups_end_in_one_sentence():
     _, units = rough_units(np.random.default_rng(5), make_world(), 50, 50)
-    with pytest.raises(ValueError, match="the subgroup is empty"):
+    with pytest.raises(pb.InputError, match="subgroup is empty"):
         pi.group_averages(units, np.zeros((1, 100)))
-    with pytest.raises(ValueError, match="there are no subgroups"):
+    with pytest.raises(pb.InputError, match="there are no subgroups"):
         pi.group_averages(units, np.zeros((0, 100)))
-    with pytest.raises(ValueError, match="num_groups must be at least 2"):
+    with pytest.raises(pb.InputError, match="num_groups must be at least 2"):
         pi.sorted_groups(units, num_groups=1)

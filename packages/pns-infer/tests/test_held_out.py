@@ -34,18 +34,21 @@ def test_assignment_of_observational_rows_is_not_read():
     ("changes", "message"),
     [
         ({"x": [0, 1, 2, 1]}, "x must be 0 or 1"),
-        ({"y": [0, 1]}, "y must be 0 or 1, one for each of 4 rows"),
+        ({"y": [0, 1]}, r"y must have shape \[4\]"),
         ({"is_experimental": [0, 0, 1, 1]}, "must be booleans"),
-        ({"weights": [1, 1, 0, 1]}, "weights must be 4 positive"),
-        ({"ratio": [1, 1, np.inf, 1]}, "ratio must be 4 positive"),
-        ({"groups": [1, 2]}, "groups must be 4 labels"),
+        ({"weights": [1, 1, 0, 1]}, "weights must be positive"),
+        ({"ratio": [1, 1, np.inf, 1]}, "ratio must be positive"),
+        ({"groups": [1, 2]}, r"groups must have shape \[4\]"),
         ({"weights_are": "people"}, "weights_are must be one of"),
         ({"assignment": 1.0}, "strictly between 0 and 1"),
-        ({"assignment": [0.5, 0.5]}, "assignment must be a number or 4"),
-        ({"atoms": pb.Atoms(np.ones((3, 2, 2)), np.ones((3, 2)))}, "all 4 rows"),
+        ({"assignment": [0.5, 0.5]}, r"assignment must have shape \[4\]"),
+        (
+            {"atoms": pb.Atoms(np.ones((3, 2, 2)), np.ones((3, 2)))},
+            r"joint of atoms must have shape \[4, 2, 2\]",
+        ),
         ({"atoms": pb.Atoms(np.full((4, 2, 2), np.nan), np.ones((4, 2)))}, "finite"),
     ],
 )
 def test_bad_rows_end_in_one_sentence(changes, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(pb.InputError, match=message):
         pi.make_held_out_units(**arguments(**changes))

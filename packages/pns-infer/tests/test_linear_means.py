@@ -32,7 +32,7 @@ def loop(units, matrix, offset, member, source):
             error = matrix[i, 1] * (units.y[i] - eta[1])
             yield "arm 0", weight / (1 - units.assignment[i]), error
 
-    count = units.sample_size
+    count = units.num_rows
     for i in range(count):
         for part, weight, value in contributions(i):
             above, below = sums.get(part, (0.0, 0.0))
@@ -168,13 +168,13 @@ def test_subgroups_without_a_part_are_told():
     matrix, offset = np.ones((60, 1, 6)), np.zeros((60, 1))
     one_arm = ~units.is_experimental | (units.x == 1)
     for member, message in (
-        (np.zeros(60), "the subgroup is empty"),
-        (np.ones(59), "60 weights or booleans"),
+        (np.zeros(60), "subgroup is empty"),
+        (np.ones(59), r"subgroup must have shape \[60\]"),
         (-np.ones(60), "none negative"),
-        (one_arm, "no unit of arm 0; its average needs"),
-        (units.is_experimental, "no observational unit"),
+        (one_arm, "no units in arm 0; its average needs"),
+        (units.is_experimental, "no observational units"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(pb.InputError, match=message):
             linear_means(units, matrix, offset, member)
-    with pytest.raises(ValueError, match="source must be one of"):
+    with pytest.raises(pb.InputError, match="source must be one of"):
         linear_means(units, matrix, offset, None, "trial")

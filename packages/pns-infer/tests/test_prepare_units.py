@@ -6,6 +6,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from held_out_examples import NUM_CELLS, make_world, rough_units
+from pns_infer.averages.arm_shift import shift_arms
 
 
 def prepare(law, source="both"):
@@ -17,18 +18,27 @@ def prepare(law, source="both"):
 
 def test_where_the_laws_agree_nothing_is_reweighted():
     found, units = prepare(np.full((2, NUM_CELLS), 0.2))
-    assert found.ratio is None and found.units.ratio is None
+    assert found.effective_sizes is None and found.units.ratio is None
     assert found.laws.p_value > 0.05
-    want, _ = pi.calibrate_arms(units, np.arange(7000) % 5)
+    want, _ = shift_arms(units, np.arange(7000) % 5)
     np.testing.assert_array_equal(found.units.atoms.mu, want.atoms.mu)
 
 
 def test_where_they_differ_the_target_source_keeps_its_rows_as_they_are():
     law = np.array([[0.3, 0.3, 0.2, 0.1, 0.1], [0.1, 0.1, 0.2, 0.3, 0.3]])
     found, units = prepare(law, "experimental")
-    assert found.laws.p_value < 1e-6 and found.ratio is not None
+    assert found.laws.p_value < 1e-6
     np.testing.assert_allclose(found.units.ratio[units.is_experimental], 1)
-    assert found.ratio.effective_observational < 3500
+    assert found.effective_sizes[0] < 3500
+    np.testing.assert_allclose(found.effective_sizes[1], 3000)
+
+
+def test_another_target_needs_no_other_fit():
+    law = np.array([[0.3, 0.3, 0.2, 0.1, 0.1], [0.1, 0.1, 0.2, 0.3, 0.3]])
+    (found, _), (want, _) = (prepare(law, each) for each in ("both", "experimental"))
+    np.testing.assert_array_equal(
+        found.toward("experimental").units.ratio, want.units.ratio
+    )
 
 
 def merged(units, cell, fold):
@@ -65,12 +75,12 @@ def test_rows_that_agree_may_be_one_row_of_some_frequency(shift):
     assert len(first) < 500
     rows = pi.prepare_units(units, z, fold)
     few = pi.prepare_units(small, z[first], fold[first])
-    np.testing.assert_allclose(few.calibration.shift, rows.calibration.shift)
+    np.testing.assert_allclose(few.arms.shift, rows.arms.shift)
     np.testing.assert_allclose(few.laws, rows.laws, rtol=1e-6)
-    assert (few.ratio is None) == (shift == 0)
-    if few.ratio is not None:
-        np.testing.assert_allclose(few.ratio.ratio[kind], rows.ratio.ratio)
-        np.testing.assert_allclose(few.ratio[1:], rows.ratio[1:])
+    assert (few.effective_sizes is None) == (shift == 0)
+    if few.effective_sizes is not None:
+        np.testing.assert_allclose(few.units.ratio[kind], rows.units.ratio)
+        np.testing.assert_allclose(few.effective_sizes, rows.effective_sizes)
 
     def answers(units, cell, fold):
         gain = pi.net_benefit((1, 0, 0, -1), 0.1)

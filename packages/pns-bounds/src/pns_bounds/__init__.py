@@ -4,15 +4,11 @@ from pns_bounds._anchor import anchor, anchor_inverse, log_anchor
 from pns_bounds._atoms import (
     Atoms,
     atoms_from_counts,
-    exchange_arms,
-    flip_outcome,
     pack_atoms,
     unpack_atoms,
 )
 from pns_bounds._bounds import (
-    ResponseTypes,
     average_bounds,
-    envelope,
     experimental_only_bounds,
     harm_bounds,
     observational_only_bounds,
@@ -22,48 +18,40 @@ from pns_bounds._bounds import (
     response_type_bounds,
     unit_selection_bounds,
 )
-from pns_bounds._checks import IncompatibleAtomsError, InputError
 from pns_bounds._compatibility import (
     CONSTRAINTS,
     SLACK_MATRIX,
-    SLACK_OFFSET,
     compatibility_slack,
     is_compatible,
     project_to_compatible,
 )
+from pns_bounds._errors import IncompatibleAtomsError, InputError
 from pns_bounds._estimand import BoundTerms, Estimand, Interval
 from pns_bounds._identify import (
-    PointProbabilities,
     identify_under_exogeneity,
     identify_under_monotonicity,
 )
 from pns_bounds._layout import BINARY, Layout
 from pns_bounds._registry import (
-    ALWAYS,
     ESTIMANDS,
     HARM,
-    NEVER,
     PN,
     PNS,
     PS,
     benefit,
-    get_estimand,
     register_estimand,
 )
 from pns_bounds._terms import TERM_MATRIX, TERM_OFFSET, bound_terms
 
 __all__ = [
-    "ALWAYS",
     "BINARY",
     "CONSTRAINTS",
     "ESTIMANDS",
     "HARM",
-    "NEVER",
     "PN",
     "PNS",
     "PS",
     "SLACK_MATRIX",
-    "SLACK_OFFSET",
     "TERM_MATRIX",
     "TERM_OFFSET",
     "Atoms",
@@ -73,8 +61,6 @@ __all__ = [
     "InputError",
     "Interval",
     "Layout",
-    "PointProbabilities",
-    "ResponseTypes",
     "anchor",
     "anchor_inverse",
     "atoms_from_counts",
@@ -82,11 +68,7 @@ __all__ = [
     "benefit",
     "bound_terms",
     "compatibility_slack",
-    "envelope",
-    "exchange_arms",
     "experimental_only_bounds",
-    "flip_outcome",
-    "get_estimand",
     "harm_bounds",
     "identify_under_exogeneity",
     "identify_under_monotonicity",

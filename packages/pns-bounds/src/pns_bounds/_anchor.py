@@ -25,6 +25,7 @@ from pns_bounds._checks import (
     require_shape,
 )
 from pns_bounds._compatibility import mu_limits, other_arm_mass
+from pns_bounds._layout import BINARY
 
 
 def anchor(joint: Any, delta: Any) -> Array:
@@ -98,14 +99,10 @@ def anchor_inverse(
       boundary: what delta is where mu lies at a limit of its interval: 'infinite', or
         finite, after moving mu 'inside' by a machine epsilon of the interval's length.
         Inside also forgives violations by rounding, and takes delta = 0 where
-        P(X = 1 - x | z) = 0 leaves a single mu_x, which every delta reaches.
+        P(X = 1 - x | z) = 0 leaves a single mu_x, for which 'infinite' raises.
 
     Returns:
       delta [..., 2].
-
-    Raises:
-      ValueError: if an atom is incompatible, or, for boundary='infinite', if
-        P(X = 1 - x | z) = 0.
 
     Example:
       >>> joint = [[0.2, 0.3], [0.1, 0.4]]
@@ -120,15 +117,16 @@ def anchor_inverse(
     xp = namespace(mu)
     if boundary == "infinite":
         ok = (above >= 0) & (below >= 0) & (length > 0)
-        asked = " and the limits of an arm differ"
+        asked = ", and the limits must differ"
     else:
         slop = rounding_tolerance(mu.dtype)
         ok = (above >= -slop) & (below >= -slop)
         asked = ""
     require_rows(
+        "atoms",
         xp.all(ok, axis=-1),
         xp.stack([least, mu, greatest], axis=-1),
-        f"anchor can be inverted only where (lower limit, mu, upper limit) ascend{asked}",
+        f"must ascend in each arm from the lower limit over mu to the upper limit{asked}",
         "Use project_to_compatible first, and leave out rows with a constant X.",
     )
     if boundary == "inside":
@@ -156,15 +154,16 @@ def _sigmoid(values: Array) -> Array:
 
 
 def _checked(joint: Any, delta: Any, name: str = "joint") -> tuple[Array, Array]:
-    joint, delta = as_floating(joint, delta)
-    require_shape(name, joint, (2, 2))
-    require_shape("delta", delta, (2,))
-    require_same_rows(f"{name} and delta", joint.shape[:-2], delta.shape[:-1])
+    joint, delta = as_floating(**{name: joint, "delta": delta})
+    require_shape(name, joint, BINARY.joint_shape)
+    require_shape("delta", delta, BINARY.mu_shape)
+    require_same_rows(name, joint.shape[:-2], "delta", delta.shape[:-1])
     xp = namespace(delta)
     require_rows(
+        "delta",
         xp.all(xp.isfinite(delta), axis=-1),
         delta,
-        "delta must be finite",
+        "must be finite",
         "Check the network that made it.",
     )
     return joint, delta

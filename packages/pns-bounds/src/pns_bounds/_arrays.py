@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pns_bounds._errors import InputError
+
 Array = Any  # NumPy or JAX; every function keeps the namespace and dtype of its input.
 
 
@@ -19,22 +21,30 @@ def namespace(*values: Any) -> ModuleType:
     return np
 
 
-def as_floating(*values: Any) -> tuple[Array, ...]:
-    """Converts array-likes to one namespace and one floating dtype.
+def as_floating(**values: Any) -> tuple[Array, ...]:
+    """Converts array-likes, given by name, to one namespace and one floating dtype.
 
     Floating dtypes are kept (the widest wins); integers and booleans become the
     namespace's default float.
     """
-    xp = namespace(*values)
-    if any(isinstance(value, np.ma.MaskedArray) for value in values):
-        raise TypeError("masked arrays are not taken: fill or drop masked rows first.")
-    arrays = [xp.asarray(value) for value in values]
-    for array in arrays:
-        if not xp.isdtype(array.dtype, ("bool", "integral", "real floating")):
-            raise TypeError(
-                f"expected an array of numbers, got dtype {array.dtype}: fill or drop "
-                "what is missing, then convert, say with .to_numpy(float)."
+    xp = namespace(*values.values())
+    arrays = []
+    for name, value in values.items():
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputError(
+                name, "must not be masked: fill or drop masked rows first."
             )
+        try:
+            array = xp.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise InputError(name, f"must be an array of numbers: {error}") from error
+        if not xp.isdtype(array.dtype, ("bool", "integral", "real floating")):
+            raise InputError(
+                name,
+                f"must be an array of numbers, got dtype {array.dtype}: fill or drop "
+                "missing values, then convert, for example with .to_numpy(float).",
+            )
+        arrays.append(array)
     dtype = xp.result_type(*arrays)
     if not xp.isdtype(dtype, "real floating"):
         dtype = xp.result_type(dtype, float)
@@ -42,7 +52,7 @@ def as_floating(*values: Any) -> tuple[Array, ...]:
 
 
 def read_only(rows: Any) -> np.ndarray:
-    """Makes a constant of float64 that nobody changes by accident."""
+    """Makes a float64 constant that cannot be changed by accident."""
     array = np.array(rows, dtype=np.float64)
     array.setflags(write=False)
     return array
@@ -50,7 +60,7 @@ def read_only(rows: Any) -> np.ndarray:
 
 def is_traced(array: Array) -> bool:
     """Whether JAX is tracing (jit, vmap, grad), so that values are not yet known."""
-    jax = sys.modules.get("jax")  # an array can be traced only if somebody imported it
+    jax = sys.modules.get("jax")  # without JAX imported, nothing is traced
     return jax is not None and isinstance(array, jax.core.Tracer)
 
 
@@ -64,19 +74,14 @@ def fraction(part: Array, whole: Array) -> Array:
     slop = rounding_tolerance(whole.dtype)
     inside = (part >= -slop) & (part <= whole + slop)
     part = xp.where(inside, xp.clip(part, 0, xp.maximum(whole, 0)), part)
-    defined = is_normal(whole)
+    defined = whole >= smallest_normal(whole.dtype)
     safe = xp.where(defined, whole, 1)  # no division by 0, no NaN in gradients
     # The empty index makes a scalar of a 0-d array, as arithmetic does.
     return xp.where(defined, part / safe, xp.nan)[()]
 
 
-def is_normal(whole: Array) -> Array:
-    """Tells where a nonnegative number is great enough to divide by."""
-    return whole >= smallest_normal(whole.dtype)
-
-
 def smallest_normal(dtype: Any) -> float:
-    """The smallest positive number of full precision; XLA takes lesser ones for 0."""
+    """The smallest positive number of full precision; XLA takes smaller ones for 0."""
     return float(_finfo(dtype).tiny)
 
 
@@ -96,5 +101,5 @@ def rounding_tolerance(dtype: Any) -> float:
 def _finfo(dtype: Any) -> Any:
     try:
         return np.finfo(dtype)
-    except ValueError:  # bfloat16 is no NumPy type; JAX, which made it, knows it
+    except ValueError:  # NumPy has no bfloat16; JAX, which made the array, has
         return sys.modules["jax"].numpy.finfo(dtype)

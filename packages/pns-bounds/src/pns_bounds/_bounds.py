@@ -14,11 +14,23 @@ from pns_bounds._arrays import Array, as_floating, namespace
 from pns_bounds._atoms import Atoms
 from pns_bounds._checks import check_joint, check_mu, require_rows
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
-from pns_bounds._estimand import BoundTerms, Interval, bounds_from, restrict
-from pns_bounds._registry import ALWAYS, HARM, NEVER, PN, PNS, PS, benefit_form
+from pns_bounds._errors import InputError
+from pns_bounds._estimand import Interval, bounds_from
+from pns_bounds._registry import (
+    ALWAYS,
+    HARM,
+    NEVER,
+    PN,
+    PNS,
+    PS,
+    benefit_form,
+    estimand_of,
+)
 
-_EXPERIMENTAL_ONLY = restrict(PNS, ("mu1", "mu0"))
-_OBSERVATIONAL_ONLY = restrict(PNS, ("p11", "p10", "p01", "p00"))
+_EXPERIMENTAL_ONLY = estimand_of(
+    "pns", PNS.sentence, lower=["mu1 - mu0"], upper=["mu1", "1 - mu0"]
+)
+_OBSERVATIONAL_ONLY = estimand_of("pns", PNS.sentence, lower=[], upper=["p11 + p00"])
 
 
 class ResponseTypes(NamedTuple):
@@ -28,28 +40,6 @@ class ResponseTypes(NamedTuple):
     always: Interval  # Y_1 = 1, Y_0 = 1
     never: Interval  # Y_1 = 0, Y_0 = 0
     defier: Interval  # Y_1 = 0, Y_0 = 1: harm
-
-
-def envelope(terms: BoundTerms) -> Interval:
-    """Takes the greatest lower and the least upper term.
-
-    Of known terms this is the sharp interval. Of estimated terms it is the plug-in
-    estimate, which is too narrow on average: the winner's curse of max and min.
-
-    Args:
-      terms: [..., num_terms] on either side.
-
-    Returns:
-      Interval [...]; its ends may cross.
-
-    Example:
-      >>> terms = PNS.terms(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
-      >>> [round(float(end), 3) for end in envelope(terms)]
-      [0.45, 0.6]
-    """
-    lower, upper = as_floating(*terms)
-    xp = namespace(lower)
-    return Interval(lower=xp.max(lower, axis=-1), upper=xp.min(upper, axis=-1))
 
 
 def pns_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
@@ -77,16 +67,10 @@ def pns_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
 def harm_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
     """Bounds P(Y_1=0, Y_0=1 | z), the probability that treatment harms.
 
-    Args:
-      atoms: as for `pns_bounds`.
-      incompatible: as for `pns_bounds`.
-
-    Returns:
-      The sharp interval [...]: PNS with the arms exchanged.
+    Takes what `pns_bounds` takes, and returns the sharp interval [...].
 
     Example:
-      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
-      >>> interval = harm_bounds(atoms)
+      >>> interval = harm_bounds(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
       >>> [round(float(end), 3) for end in interval]
       [0.0, 0.15]
     """
@@ -98,44 +82,36 @@ def response_type_bounds(
 ) -> ResponseTypes:
     """Bounds the probability of each of the four response types.
 
-    Args:
-      atoms: as for `pns_bounds`.
-      incompatible: as for `pns_bounds`.
+    Takes what `pns_bounds` takes.
 
     Returns:
-      Four sharp intervals [...]. Each is sharp by itself; they move together, because
-      a single free number per z decides all four.
+      Four sharp intervals [...]: `complier`, `always`, `never` and `defier`. Each is
+      sharp by itself; they move together, because a single free number per z decides
+      all four.
 
     Example:
-      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
-      >>> always = response_type_bounds(atoms).always
-      >>> [round(float(end), 3) for end in always]
+      >>> types = response_type_bounds(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
+      >>> [round(float(end), 3) for end in types.always]
       [0.2, 0.35]
     """
     atoms = resolve_incompatible(atoms, incompatible)
     return ResponseTypes(
-        complier=PNS.bounds(atoms, "allow"),
-        always=ALWAYS.bounds(atoms, "allow"),
-        never=NEVER.bounds(atoms, "allow"),
-        defier=HARM.bounds(atoms, "allow"),
+        *(each.bounds(atoms, "allow") for each in (PNS, ALWAYS, NEVER, HARM))
     )
 
 
 def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
     """Bounds PN(z) = P(Y_0=0 | X=1, Y=1, z), the probability of necessity.
 
-    Args:
-      atoms: as for `pns_bounds`.
-      incompatible: as for `pns_bounds`.
+    Takes what `pns_bounds` takes.
 
     Returns:
       The sharp interval [...]. Where p11 = 0 (or less than the format's smallest normal
-      number) nobody was treated and responded, the question has no meaning, and both
+      number) no unit was treated and responded, the question has no meaning, and both
       ends are NaN (gradients there are 0).
 
     Example:
-      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
-      >>> interval = pn_bounds(atoms)
+      >>> interval = pn_bounds(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
       >>> [round(float(end), 3) for end in interval]
       [0.875, 1.0]
     """
@@ -145,18 +121,11 @@ def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
 def ps_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
     """Bounds PS(z) = P(Y_1=1 | X=0, Y=0, z), the probability of sufficiency.
 
-    Args:
-      atoms: as for `pns_bounds`.
-      incompatible: as for `pns_bounds`.
-
-    Returns:
-      The sharp interval [...]. Where p00 = 0 (or less than the format's smallest normal
-      number) nobody was untreated and did not respond, the question has no meaning, and
-      both ends are NaN (gradients there are 0).
+    Takes what `pns_bounds` takes, and returns the sharp interval [...]; NaN where
+    p00 = 0, as `pn_bounds` where p11 = 0.
 
     Example:
-      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
-      >>> interval = ps_bounds(atoms)
+      >>> interval = ps_bounds(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
       >>> [round(float(end), 3) for end in interval]
       [0.5, 1.0]
     """
@@ -175,18 +144,18 @@ def unit_selection_bounds(
 
     Args:
       atoms: as for `pns_bounds`.
-      complier: benefit of treating someone who responds only if treated; a number, or
+      complier: benefit of treating a unit that responds only if treated; a number, or
         an array that broadcasts against the rows [...].
-      always: benefit for someone who responds either way.
-      never: benefit for someone who responds neither way.
-      defier: benefit for someone who responds only if untreated.
+      always: benefit for a unit that responds either way.
+      never: benefit for a unit that responds neither way.
+      defier: benefit for a unit that responds only if untreated.
       incompatible: as for `pns_bounds`.
 
     Returns:
       The sharp interval [...], on the scale of the benefits.
 
     Example:
-      >>> atoms = Atoms(joint=[[0.2, 0.3], [0.1, 0.4]], mu=[0.35, 0.8])
+      >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
       >>> interval = unit_selection_bounds(atoms, 100, -5, -5, -100)
       >>> [round(float(end), 3) for end in interval]
       [42.25, 43.75]
@@ -194,18 +163,21 @@ def unit_selection_bounds(
     atoms = resolve_incompatible(atoms, incompatible)
     lower, upper = PNS.bounds(atoms, "allow")
     mu0, mu1 = atoms.mu[..., 0], atoms.mu[..., 1]
-    xp = namespace(lower, complier, always, never, defier)
+    named = {"complier": complier, "always": always, "never": never, "defier": defier}
+    xp = namespace(lower, *named.values())
     benefits = []
-    for benefit in as_floating(complier, always, never, defier):
+    for name, benefit in zip(named, as_floating(**named), strict=True):
         if np.broadcast_shapes(benefit.shape, lower.shape) != lower.shape:
-            raise ValueError(
-                f"a benefit must be a number or one per row {list(lower.shape)}, got "
-                f"shape {list(benefit.shape)}."
+            raise InputError(
+                name,
+                f"must be a number or one per row {list(lower.shape)}, got shape "
+                f"{list(benefit.shape)}.",
             )
         require_rows(
+            name,
             xp.isfinite(xp.asarray(benefit)),
             benefit,
-            "benefits must be finite",
+            "must be finite",
             "Give a number for each response type.",
         )
         # The atoms decide the precision.
@@ -226,15 +198,15 @@ def experimental_only_bounds(mu: Any) -> Interval:
       mu: [..., 2]; values are checked unless JAX is tracing.
 
     Returns:
-      The sharp interval [...] for those who hold no observational data.
+      The interval [...], sharp if there are no observational data.
 
     Example:
       >>> [round(float(end), 3) for end in experimental_only_bounds([0.35, 0.8])]
       [0.45, 0.65]
     """
-    (mu,) = as_floating(mu)
+    (mu,) = as_floating(mu=mu)
     check_mu(mu)
-    return bounds_from(_EXPERIMENTAL_ONLY, [mu[..., 1], mu[..., 0], *[None] * 4])
+    return bounds_from(_EXPERIMENTAL_ONLY, Atoms(None, mu))
 
 
 def observational_only_bounds(joint: Any) -> Interval:
@@ -244,17 +216,16 @@ def observational_only_bounds(joint: Any) -> Interval:
       joint: [..., 2, 2]; values are checked unless JAX is tracing.
 
     Returns:
-      The sharp interval [...] for those who hold no experiment.
+      The interval [...], sharp if there is no experiment.
 
     Example:
       >>> interval = observational_only_bounds([[0.2, 0.3], [0.1, 0.4]])
       >>> [round(float(end), 3) for end in interval]
       [0.0, 0.6]
     """
-    (joint,) = as_floating(joint)
+    (joint,) = as_floating(joint=joint)
     check_joint(joint)
-    cells = [joint[..., x, y] for x in (1, 0) for y in (1, 0)]
-    return bounds_from(_OBSERVATIONAL_ONLY, [None, None, *cells])
+    return bounds_from(_OBSERVATIONAL_ONLY, Atoms(joint, None))
 
 
 def average_bounds(interval: Interval, weights: Any = None) -> Interval:
@@ -278,38 +249,43 @@ def average_bounds(interval: Interval, weights: Any = None) -> Interval:
       >>> [round(float(end), 3) for end in mean]
       [0.1, 0.4]
     """
-    lower, upper = as_floating(*interval)
+    lower, upper = as_floating(**interval._asdict())
     if lower.shape != upper.shape or lower.ndim < 1 or not lower.shape[-1]:
-        raise ValueError(
-            "the ends of an interval must share a shape [..., num_points], with a point "
-            f"at least, got {list(lower.shape)} and {list(upper.shape)}."
+        raise InputError(
+            "interval",
+            "must have ends of one shape [..., num_points] with at least one point, "
+            f"got {list(lower.shape)} and {list(upper.shape)}.",
         )
     xp = namespace(lower, weights)
-    weights = xp.ones_like(lower) if weights is None else as_floating(weights)[0]
+    weights = xp.ones_like(lower) if weights is None else weights
+    (weights,) = as_floating(weights=weights)
     if weights.shape not in (lower.shape, lower.shape[-1:]):
-        raise ValueError(
-            f"weights must have shape {list(lower.shape[-1:])} or {list(lower.shape)}, "
-            f"got {list(weights.shape)}."
+        raise InputError(
+            "weights",
+            f"must have shape {list(lower.shape[-1:])} or {list(lower.shape)}, got "
+            f"{list(weights.shape)}.",
         )
     weights = xp.asarray(weights).astype(lower.dtype)
     require_rows(
+        "interval",
         xp.isfinite(lower) & xp.isfinite(upper),
         xp.stack([lower, upper], axis=-1),
-        "every interval must be finite to be averaged",
+        "must be finite in every row to be averaged",
         "Leave out rows where the probability is undefined.",
     )
     total = xp.sum(weights, axis=-1)
     require_rows(
+        "weights",
         xp.all(weights >= 0, axis=-1) & xp.isfinite(total) & (total > 0),
         xp.stack([xp.min(weights, axis=-1), xp.max(weights, axis=-1)], axis=-1),
-        "weights must not be negative, and their sum be finite and positive",
+        "must not be negative, and their sum must be finite and positive",
         "Shown are the least and the greatest; give one weight per point, in a format "
         "that holds their sum.",
     )
     portions = weights / total[..., None]
 
     def mean(values: Array) -> Array:
-        # A mean lies within its values; rounding of the sum alone would not know.
+        # A mean lies within its values; the rounded sum may not.
         sums = xp.sum(values * portions, axis=-1)
         return xp.clip(sums, xp.min(values, axis=-1), xp.max(values, axis=-1))
 

@@ -3,39 +3,27 @@
 They do exactly if p11 <= mu1 <= 1 - p10 and p01 <= mu0 <= 1 - p00
 (eq:observational-constraints). The upper limits are computed as p11 + (p00 + p01) and
 p01 + (p10 + p11), never as `1 - p`: in that form rounding is monotone and `anchor`
-fulfils them to the last bit.
+satisfies them to the last bit.
 """
 
 from typing import Literal
 
 from pns_bounds._arrays import Array, namespace, read_only, rounding_tolerance
 from pns_bounds._atoms import Atoms
-from pns_bounds._checks import (
-    IncompatibleAtomsError,
-    checked_pair,
-    require_option,
-    require_rows,
-)
+from pns_bounds._checks import checked_pair, require_option, require_rows
+from pns_bounds._errors import IncompatibleAtomsError
+from pns_bounds._formulas import read_formulas
 
 Incompatible = Literal["raise", "project", "allow"]
 
 CONSTRAINTS = ("p11 <= mu1", "mu1 <= 1 - p10", "p01 <= mu0", "mu0 <= 1 - p00")
 """What observational cells demand of the arms, eq:observational-constraints, in words."""
-
-SLACK_MATRIX = read_only(
-    [
-        [1, 0, -1, 0, 0, 0],
-        [-1, 0, 0, -1, 0, 0],
-        [0, 1, 0, 0, -1, 0],
-        [0, -1, 0, 0, 0, -1],
-    ]
-)
-"""The slacks of `CONSTRAINTS` are SLACK_MATRIX eta + SLACK_OFFSET.
+_SLACKS = ("mu1 - p11", "1 - p10 - mu1", "mu0 - p01", "1 - p00 - mu0")
+SLACK_MATRIX = read_only(read_formulas(_SLACKS)[0])
+"""The slacks of `CONSTRAINTS` are SLACK_MATRIX eta + (0, 1, 0, 1).
 
 Here eta = (mu1, mu0, p11, p10, p01, p00).
 """
-SLACK_OFFSET = read_only([0, 1, 0, 1])
-"""The constants of the slacks; see `SLACK_MATRIX`."""
 
 
 def mu_limits(joint: Array) -> tuple[Array, Array]:
@@ -57,8 +45,7 @@ def compatibility_slack(atoms: Atoms) -> Array:
 
     Returns:
       [..., 4] slacks, negative where violated, in the order of CONSTRAINTS:
-      mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0. On paper they are
-      SLACK_MATRIX eta + SLACK_OFFSET; here they round as `anchor` does.
+      mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0. They round as `anchor` does.
 
     Example:
       >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
@@ -123,14 +110,10 @@ def project_to_compatible(atoms: Atoms) -> Atoms:
 
 
 def resolve_incompatible(atoms: Atoms, incompatible: Incompatible) -> Atoms:
-    """Checks atoms and does as asked with those that contradict each other.
+    """Checks atoms; raises, projects or allows if they contradict each other.
 
-    Args:
-      atoms: probabilities.
-      incompatible: 'raise' an IncompatibleAtomsError unless every constraint holds up
-        to rounding; 'project' with `project_to_compatible`; or 'allow', which changes
-        nothing, so that bounds may cross. While JAX is tracing nothing can be raised:
-        'raise' then acts as 'allow'.
+    Violations by rounding do not raise. While JAX is tracing nothing can be raised:
+    'raise' then acts as 'allow'.
     """
     require_option("incompatible", incompatible, ("raise", "project", "allow"))
     if incompatible == "project":
@@ -139,11 +122,11 @@ def resolve_incompatible(atoms: Atoms, incompatible: Incompatible) -> Atoms:
     if incompatible == "raise":
         slack = slack_of(*atoms)
         require_rows(
+            "atoms",
             namespace(slack).all(slack >= -rounding_tolerance(slack.dtype), axis=-1),
             slack,
-            "the atoms contradict each other: p11 <= mu1 <= 1 - p10 and "
-            "p01 <= mu0 <= 1 - p00 must hold, so none of the slacks (mu1 - p11, "
-            "1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0) may be negative",
+            f"contradict each other: {', '.join(CONSTRAINTS)} must hold, so none of "
+            f"the slacks ({', '.join(_SLACKS)}) may be negative",
             "If sampling error explains it, pass incompatible='project' to move mu "
             "to the nearest admissible value, or 'allow' to keep the atoms.",
             IncompatibleAtomsError,

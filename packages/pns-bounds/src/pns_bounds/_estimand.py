@@ -3,20 +3,23 @@
 An estimand lies above the greatest of its lower terms and its floor, and below the least
 of its upper terms and its ceiling. Terms depend on the atoms; floor and ceiling are known
 before any data. A term is an affine function of eta = (mu1, mu0, p11, p10, p01, p00), or
-the quotient of one and a denominator that is linear in eta. Estimands are data: they
-compare by value and can be static arguments of `jax.jit`.
+such a function divided by a linear one. Estimands are data: they compare by value and can
+be static arguments of `jax.jit`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pns_bounds._arrays import Array, is_normal, namespace, rounding_tolerance
-from pns_bounds._atoms import ETA, Atoms, eta_columns
+from pns_bounds._arrays import Array, namespace, rounding_tolerance, smallest_normal
+from pns_bounds._atoms import Atoms, eta_columns
 from pns_bounds._checks import checked_pair, require_option
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
+from pns_bounds._errors import InputError
+from pns_bounds._layout import BINARY, Layout
 
 Undefined = Literal["nan", "limits"]
 Matrix = tuple[tuple[float, ...], ...]
@@ -64,17 +67,18 @@ class Estimand:
     Attributes:
       name: the key of the registry, for tables and options.
       sentence: what it means, in one plain sentence.
-      lower_labels: one formula per lower term, to read.
-      upper_labels: one formula per upper term.
-      lower_matrix: [num_lower, 6] over eta = (mu1, mu0, p11, p10, p01, p00).
+      lower_labels: a formula to read for each lower term.
+      upper_labels: a formula to read for each upper term.
+      lower_matrix: [num_lower, num_raw] over eta = (mu1, mu0, p11, p10, p01, p00).
       lower_offset: [num_lower].
-      upper_matrix: [num_upper, 6].
+      upper_matrix: [num_upper, num_raw].
       upper_offset: [num_upper].
-      denominator: [6], what every term is divided by; None for 1.
+      denominator: [num_raw], what every term is divided by; None for 1.
       function: for terms that are neither: maps checked Atoms [...] to BoundTerms, and
         replaces the matrices.
       floor: a lower limit that needs no data.
       ceiling: an upper limit that needs no data.
+      layout: the treatments and outcome levels, which decide the length of eta.
     """
 
     name: str
@@ -89,30 +93,36 @@ class Estimand:
     function: Callable[[Atoms], BoundTerms] | None = None
     floor: float = 0.0
     ceiling: float = 1.0
+    layout: Layout = BINARY
 
     def __post_init__(self) -> None:
         """Turns sequences into tuples and checks that they fit together."""
+        num_raw = self.layout.num_raw
         for side in ("lower", "upper"):
             labels = tuple(getattr(self, f"{side}_labels"))
             matrix = np.asarray(getattr(self, f"{side}_matrix"), float)
             offset = np.asarray(getattr(self, f"{side}_offset"), float)
             num_terms = 0 if self.function else len(labels)
-            if matrix.size != 6 * num_terms or offset.shape != (num_terms,):
-                raise ValueError(
-                    f"the {side} terms of {self.name!r} need, for {len(labels)} labels, "
-                    f"a matrix {[num_terms, 6]} and an offset {[num_terms]}, got shapes "
-                    f"{list(matrix.shape)} and {list(offset.shape)}."
+            if matrix.size != num_raw * num_terms or offset.shape != (num_terms,):
+                raise InputError(
+                    f"{side}_matrix",
+                    f"and {side}_offset of {self.name!r} must have the shapes "
+                    f"{[num_terms, num_raw]} and {[num_terms]}, one row for each of "
+                    f"{len(labels)} labels, got {list(matrix.shape)} and "
+                    f"{list(offset.shape)}.",
                 )
-            matrix = matrix.reshape(num_terms, 6)
+            matrix = matrix.reshape(num_terms, num_raw)
             self._set(f"{side}_labels", labels)
             self._set(f"{side}_matrix", tuple(map(tuple, matrix.tolist())))
             self._set(f"{side}_offset", tuple(offset.tolist()))
         if self.denominator is not None:
             denominator = np.asarray(self.denominator, float)
-            if denominator.shape != (6,):
-                raise ValueError(
-                    f"the denominator of {self.name!r} must have shape [6], over eta = "
-                    f"({', '.join(ETA)}), got {list(denominator.shape)}."
+            if denominator.shape != (num_raw,):
+                raise InputError(
+                    "denominator",
+                    f"of {self.name!r} must have shape {[num_raw]}, over eta = "
+                    f"({', '.join(self.layout.eta_names)}), got "
+                    f"{list(denominator.shape)}.",
                 )
             self._set("denominator", tuple(denominator.tolist()))
 
@@ -125,19 +135,20 @@ class Estimand:
         return self.function is None and self.denominator is None
 
     def terms(self, atoms: Atoms, undefined: Undefined = "nan") -> BoundTerms:
-        """Evaluates the terms: plain algebra, defined for incompatible atoms, too.
+        """Evaluates the terms: plain algebra, also defined for incompatible atoms.
 
         Args:
           atoms: probabilities [...]; values are checked unless JAX is tracing.
           undefined: what terms are where the denominator is 0 (or less than the format's
-            smallest normal number): 'nan', or 'limits', floor and ceiling: such atoms
-            say nothing of the quotient.
+            smallest normal number), so that the atoms do not inform about the quotient:
+            'nan', or 'limits' for floor and ceiling.
 
         Returns:
           [..., num_lower] and [..., num_upper], without floor and ceiling.
         """
         require_option("undefined", undefined, ("nan", "limits"))
-        terms, _, is_defined = self._parts(Atoms(*checked_pair(*atoms)))
+        atoms = Atoms(*checked_pair(*atoms, layout=self.layout))
+        terms, _, is_defined = self._parts(atoms)
         if is_defined is True:
             return terms
         xp = namespace(terms.lower)
@@ -167,74 +178,70 @@ class Estimand:
           The interval [...], within floor and ceiling; NaN where undefined. A crossing
           that rounding explains is closed; a real contradiction stays visible.
         """
-        atoms = resolve_incompatible(atoms, incompatible)
-        return _interval(self, self._parts(atoms))
+        return _interval(self, self._parts(resolve_incompatible(atoms, incompatible)))
 
     def _parts(self, atoms: Atoms) -> _Parts:
         if self.function is not None:
             return _Parts(self.function(atoms), 1, True)
-        return _evaluate(self, eta_columns(atoms))
+        return _evaluate(self, eta_columns(atoms, self.layout))
 
 
-def bounds_from(estimand: Estimand, columns: Columns) -> Interval:
-    """Computes bounds from columns of eta that were checked before."""
-    return _interval(estimand, _evaluate(estimand, columns))
-
-
-def restrict(estimand: Estimand, known: Sequence[str]) -> Estimand:
-    """Keeps the terms of a linear estimand that read only some entries of eta."""
-    kept: dict[str, Any] = {}
-    unknown = [i for i, name in enumerate(ETA) if name not in known]
-    for side in ("lower", "upper"):
-        matrix = getattr(estimand, f"{side}_matrix")
-        rows = [i for i, row in enumerate(matrix) if not any(row[j] for j in unknown)]
-        for field in (f"{side}_labels", f"{side}_matrix", f"{side}_offset"):
-            kept[field] = [getattr(estimand, field)[i] for i in rows]
-    return dataclasses.replace(estimand, **kept)
+def bounds_from(estimand: Estimand, atoms: Atoms) -> Interval:
+    """Computes bounds from atoms that were checked; None for a part no term reads."""
+    return _interval(estimand, estimand._parts(atoms))
 
 
 def _evaluate(estimand: Estimand, columns: Columns) -> _Parts:
     """Evaluates the matrices of an estimand."""
-    lower, upper = estimand.lower_matrix, estimand.upper_matrix
+    layout = estimand.layout
+    sides = (
+        (estimand.lower_matrix, estimand.lower_offset),
+        (estimand.upper_matrix, estimand.upper_offset),
+    )
     if estimand.denominator is None:
-        return _Parts(
-            BoundTerms(
-                _rows(lower, estimand.lower_offset, columns),
-                _rows(upper, estimand.upper_offset, columns),
-            ),
-            1,
-            True,
-        )
+        terms = [_rows(matrix, offset, columns, layout) for matrix, offset in sides]
+        return _Parts(BoundTerms(*terms), 1, True)
     # A small denominator magnifies rounding, so numerators are made of mu_x - p_x1,
     # which is exact where it is small: how many of the other arm would respond under x.
-    mu1, mu0, p11, p10, p01, p00 = columns
-    gains = [mu1 - p11, mu0 - p01, p11, p10, p01, p00]
-    denominator = _affine(estimand.denominator, 0.0, columns)
-    is_defined = is_normal(denominator)
+    gains = list(columns)
+    for place, cell in enumerate(layout.anchor_places):
+        gains[place] = columns[place] - columns[cell]
+    denominator = _affine(estimand.denominator, 0.0, columns, layout)
+    is_defined = denominator >= smallest_normal(denominator.dtype)
     # No division by 0, and no NaN in gradients.
     safe = namespace(denominator).where(is_defined, denominator, 1)
-    sides = [
-        _rows(_over_gains(matrix), offset, gains) / safe[..., None]
-        for matrix, offset in (
-            (lower, estimand.lower_offset),
-            (upper, estimand.upper_offset),
-        )
+    terms = [
+        _rows(_over_gains(matrix, layout), offset, gains, layout) / safe[..., None]
+        for matrix, offset in sides
     ]
-    return _Parts(BoundTerms(*sides), safe, is_defined)
+    return _Parts(BoundTerms(*terms), safe, is_defined)
 
 
-def _over_gains(matrix: Matrix) -> Matrix:
-    """Rewrites rows over eta as rows over (mu1 - p11, mu0 - p01, p11, p10, p01, p00)."""
-    return tuple((a, b, c + a, d, e + b, f) for a, b, c, d, e, f in matrix)
+def _over_gains(matrix: Matrix, layout: Layout) -> Matrix:
+    """Rewrites rows over eta as rows over eta with mu_x - p_x1 in place of mu_x."""
+    rows = np.array(matrix)
+    rows[:, list(layout.anchor_places)] += rows[:, : layout.num_free]
+    return tuple(map(tuple, rows.tolist()))
 
 
-def _rows(matrix: Matrix, offset: Sequence[float], columns: Columns) -> Array:
+@functools.cache
+def _order_of_addition(layout: Layout) -> tuple[int, ...]:
+    """Places of eta: mu first, then cells with y = 0 before those with y = 1."""
+    cells = range(layout.num_free, layout.num_raw)
+    by_level = sorted(cells, key=lambda i: layout.cells[i - layout.num_free][1])
+    return *range(layout.num_free), *by_level
+
+
+def _rows(
+    matrix: Matrix, offset: Sequence[float], columns: Columns, layout: Layout
+) -> Array:
     """Computes matrix . eta + offset as [..., num_terms]."""
     reference = next(column for column in columns if column is not None)
     xp = namespace(reference)
     if not matrix:
         return xp.zeros((*reference.shape, 0), dtype=reference.dtype)
-    values = [_affine(*term, columns) for term in zip(matrix, offset, strict=True)]
+    terms = zip(matrix, offset, strict=True)
+    values = [_affine(*term, columns, layout) for term in terms]
     stacked = xp.stack(
         [v if hasattr(v, "dtype") else xp.full_like(reference, v) for v in values]
     )
@@ -242,16 +249,18 @@ def _rows(matrix: Matrix, offset: Sequence[float], columns: Columns) -> Array:
     return xp.moveaxis(stacked, 0, -1)
 
 
-def _affine(row: Sequence[float], offset: float, columns: Columns) -> Array:
+def _affine(
+    row: Sequence[float], offset: float, columns: Columns, layout: Layout
+) -> Array:
     """Computes offset + row . eta as the sum of what rises less the sum of what falls.
 
-    Cells with y = 0 are added before those with y = 1, as in the limits of mu. Rounding
-    is monotone, so for compatible atoms no upper term of PNS or harm rounds below 0.
+    Cells are added in the order of the limits of mu. Rounding is monotone, so for
+    compatible atoms no upper term of PNS or harm rounds below 0.
     """
     sums = []
     for sign in (1, -1):
         total = max(sign * offset, 0.0)
-        for i in (0, 1, 3, 5, 2, 4):
+        for i in _order_of_addition(layout):
             weight = sign * row[i]
             if weight > 0:
                 part = columns[i] if weight == 1 else weight * columns[i]

@@ -16,13 +16,9 @@ from pns_bounds._arrays import (
     rounding_tolerance,
 )
 from pns_bounds._atoms import Atoms
-from pns_bounds._checks import (
-    IncompatibleAtomsError,
-    check_joint,
-    require_option,
-    require_rows,
-)
+from pns_bounds._checks import check_joint, require_option, require_rows
 from pns_bounds._compatibility import resolve_incompatible
+from pns_bounds._errors import IncompatibleAtomsError
 from pns_bounds._registry import PNS
 
 
@@ -43,15 +39,14 @@ def identify_under_monotonicity(
       atoms: probabilities; values are checked unless JAX is tracing.
       incompatible: monotonicity can be refuted, since it implies
         mu0 <= P(Y=1) <= mu1. 'raise' where it is (or where the atoms contradict each
-        other), or 'allow', which returns the formulas' values, then no probabilities.
+        other), or 'allow', which returns values that may not be probabilities.
 
     Returns:
       PNS = mu1 - mu0, PN = (P(Y=1) - mu0) / p11 and PS = (mu1 - P(Y=1)) / p00.
 
     Example:
       >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
-      >>> found = identify_under_monotonicity(atoms)
-      >>> [round(float(value), 3) for value in found]
+      >>> [round(float(point), 3) for point in identify_under_monotonicity(atoms)]
       [0.45, 0.875, 0.5]
     """
     require_option("incompatible", incompatible, ("raise", "allow"))
@@ -63,12 +58,13 @@ def identify_under_monotonicity(
     if incompatible == "raise":
         slack = xp.stack([necessary, sufficient], axis=-1)
         require_rows(
+            "atoms",
             xp.all(slack >= -rounding_tolerance(slack.dtype), axis=-1),
             slack,
-            "monotonicity implies mu0 <= P(Y=1) <= mu1, so neither P(Y=1) - mu0 nor "
-            "mu1 - P(Y=1) may be negative",
-            "Some units are harmed here: use pns_bounds, which assumes nothing of the "
-            "kind, or pass incompatible='allow'.",
+            "contradict monotonicity, which implies mu0 <= P(Y=1) <= mu1, so neither "
+            "P(Y=1) - mu0 nor mu1 - P(Y=1) may be negative",
+            "Some units are harmed here: use pns_bounds, which does not assume "
+            "monotonicity, or pass incompatible='allow'.",
             IncompatibleAtomsError,
         )
     return PointProbabilities(
@@ -91,6 +87,6 @@ def identify_under_exogeneity(joint: Any) -> Array:
       >>> identify_under_exogeneity([[0.2, 0.3], [0.1, 0.4]]).round(3).tolist()
       [0.6, 0.8]
     """
-    (joint,) = as_floating(joint)
+    (joint,) = as_floating(joint=joint)
     check_joint(joint)
     return fraction(joint[..., 1], joint[..., 0] + joint[..., 1])

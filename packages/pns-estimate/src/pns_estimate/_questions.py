@@ -15,6 +15,7 @@ from pns_estimate._errors import UserError
 from pns_estimate.answers.decisions import Decision, decide
 from pns_estimate.answers.population import Population, SortedPeople, Source
 from pns_estimate.answers.prediction import EstimandLike, Prediction, Side, Target
+from pns_estimate.fit.strata import Compatibility
 from pns_estimate.fit.summary import FitSummary
 
 
@@ -247,10 +248,6 @@ class Questions:
         """
         return self.predict(rows).atoms()
 
-    def compatibility(self) -> dict[str, Any]:
-        """Returns the test of whether the two tables contradict each other.
-
-        The keys are p_value, strata, and, of the worst inequality, constraint, slack and
-        statistic (standard errors by which it is violated).
-        """
-        return dict(self.summary_.compatibility)
+    def compatibility(self) -> Compatibility:
+        """Returns the test of whether the two tables contradict each other."""
+        return self.summary_.compatibility

@@ -1,12 +1,10 @@
 """Precision-corrected inference for bounds that are maxima and minima of estimates."""
 
-from pns_infer.averages.arm_calibration import ArmCalibration, calibrate_arms
 from pns_infer.averages.assignment import (
     AssignmentCheck,
     AssignmentWarning,
     check_assignment,
 )
-from pns_infer.averages.balance import balanced_counts, experimental_chance
 from pns_infer.averages.debiased import DebiasedAverage, debiased_average
 from pns_infer.averages.decisions import (
     PolicyValue,
@@ -29,17 +27,15 @@ from pns_infer.averages.group_averages import (
     group_averages,
     sorted_groups,
 )
-from pns_infer.averages.held_out import HeldOutUnits, make_held_out_units
+from pns_infer.averages.held_out import (
+    HeldOutUnits,
+    TooFewUnitsError,
+    make_held_out_units,
+)
+from pns_infer.averages.overlap import balanced_counts, experimental_chance
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
 from pns_infer.averages.score_test import ScoreTest, score_test
-from pns_infer.averages.source_model import (
-    RatioSummary,
-    compare_sources,
-    fit_logistic,
-    predict_logistic,
-    source_probability,
-    target_ratio,
-)
+from pns_infer.averages.source_model import fit_logistic, target_ratio
 from pns_infer.bootstrap.draws import bootstrap_draws, linear_draws
 from pns_infer.bootstrap.multiplier import (
     BootstrapResult,
@@ -106,7 +102,6 @@ from pns_infer.core.metrics import (
 
 __all__ = [
     "TWO_TABLES",
-    "ArmCalibration",
     "AssignmentCheck",
     "AssignmentWarning",
     "AverageInterval",
@@ -126,7 +121,6 @@ __all__ = [
     "NotConvergedWarning",
     "PolicyValue",
     "PreparedUnits",
-    "RatioSummary",
     "Recommendation",
     "ResidualProfile",
     "ResidualSettings",
@@ -141,17 +135,16 @@ __all__ = [
     "Summary",
     "ThresholdSet",
     "TooFewDrawsError",
+    "TooFewUnitsError",
     "TwoStage",
     "ValueCurve",
     "average_interval",
     "balanced_counts",
     "bootstrap_draws",
-    "calibrate_arms",
     "calibrate_draws",
     "check_assignment",
     "choose_calibration_rows",
     "combine_members",
-    "compare_sources",
     "compatibility_test",
     "credible_intervals",
     "debiased_average",
@@ -173,7 +166,6 @@ __all__ = [
     "net_benefit",
     "per_point_draws",
     "policy_value",
-    "predict_logistic",
     "prepare_units",
     "profile_residual",
     "recommend",
@@ -185,7 +177,6 @@ __all__ = [
     "shift_draws",
     "solve_bootstrap",
     "sorted_groups",
-    "source_probability",
     "summarize_scores",
     "summarize_values",
     "target_ratio",

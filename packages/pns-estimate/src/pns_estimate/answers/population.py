@@ -87,8 +87,11 @@ class Population:
     copies: Int[np.ndarray, " n"] | None = None
 
     @functools.cached_property
-    def _prepared(self) -> dict[str, pi.PreparedUnits]:
-        return {}
+    def _prepared(self) -> pi.PreparedUnits:
+        units, z = self._make_units(), self.z
+        if self._kinds is not None:
+            z = z[self._kinds.first]
+        return _told(lambda: pi.prepare_units(units, z, self._fold))
 
     @functools.cached_property
     def _kinds(self) -> _Kinds | None:
@@ -115,7 +118,7 @@ class Population:
         )
 
     def prepared(self, source: Source = "both") -> pi.PreparedUnits:
-        """Returns units with calibrated arms and one target, and what was found.
+        """Returns units with shifted arms and one target, and what was found.
 
         A unit is a row, or a kind of rows if that halves their number.
         """
@@ -124,13 +127,7 @@ class Population:
                 "source must be 'both', 'observational' or 'experimental', got "
                 f"{source!r}."
             )
-        if source not in self._prepared:
-            units, z = self._make_units(), self.z
-            if self._kinds is not None:
-                z = z[self._kinds.first]
-            found = _told(lambda: pi.prepare_units(units, z, self._fold, source))
-            self._prepared[source] = found
-        return self._prepared[source]
+        return self._prepared.toward(source)
 
     def _make_units(self) -> pi.HeldOutUnits:
         is_experimental = self.rows.source == 1
@@ -167,8 +164,8 @@ class Population:
             return units, small
         # Rows of a kind differ in what was asked for: each becomes a unit of its own.
         of_rows = jax.tree.map(lambda part: part[kinds.kind], units)
-        ones = np.ones(of_rows.sample_size)
-        each = np.arange(of_rows.sample_size)
+        ones = np.ones(of_rows.num_rows)
+        each = np.arange(of_rows.num_rows)
         return of_rows._replace(weights=ones, copies=ones, cluster=each), list(members)
 
     def average(

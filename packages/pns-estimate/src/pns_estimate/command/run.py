@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +21,7 @@ from pns_estimate.answers.enough_draws import check_num_draws
 from pns_estimate.answers.prediction import Prediction, Target
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.streamed_answers import check_people
+from pns_estimate.answers.unanswered import Unanswered, attempt
 from pns_estimate.command import flags as _flags
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,
@@ -240,21 +241,25 @@ def _write_averages(
 ) -> str:
     """Writes what is known of the tables' people; returns the averages to print."""
     population = estimator.population_
-    found = population.comparison(_flags.ALPHA.value, _flags.ESTIMAND.value)
-    tables = {
-        "averages": found,
-        "sorted_groups": population.sorted_groups(alpha=_flags.ALPHA.value).table,
-        "subgroups": population.subgroups(
-            alpha=_flags.ALPHA.value, estimand=_flags.ESTIMAND.value
-        ),
+    alpha, estimand = _flags.ALPHA.value, _flags.ESTIMAND.value
+    parts: dict[str, Callable[[], pd.DataFrame]] = {
+        "averages": lambda: population.comparison(alpha, estimand),
+        "sorted_groups": lambda: population.sorted_groups(alpha=alpha).table,
+        "subgroups": lambda: population.subgroups(alpha=alpha, estimand=estimand),
     }
     if decision is not None:
-        tables["values"] = population.value(decision, _flags.ALPHA.value)
-    for name, table in tables.items():
+        parts["values"] = lambda: population.value(decision, alpha)
+    said = []
+    for name, compute in parts.items():
+        table = attempt(compute)
+        if isinstance(table, Unanswered):
+            said.append(f"no {name}.csv: {table.reason}")
+            continue
         _write_csv(out / f"{name}.csv", table)
-    return "average over the people of both tables\n" + found.to_string(
-        float_format=lambda value: f"{value:.3f}"
-    )
+        if name == "averages":
+            text = table.to_string(float_format=lambda value: f"{value:.3f}")
+            said.append(f"average over the people of both tables\n{text}")
+    return "\n".join(said)
 
 
 def _write_csv(path: Path, table: pd.DataFrame) -> None:
@@ -311,7 +316,7 @@ def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
         out / "summary.json",
     )
     write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
-    if estimator.compatibility()["p_value"] < 0.05:
+    if estimator.compatibility().is_contradiction:
         _say("warning: the two tables contradict each other; see the report.")
     first = written.first.to_string(float_format=lambda value: f"{value:.3f}")
     counted = f"{written.num_rows:,} intervals: {written.path}"

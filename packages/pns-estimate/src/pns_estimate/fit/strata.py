@@ -1,7 +1,7 @@
 """Strata of similar people, for the test of whether two tables contradict each other."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,6 +12,31 @@ from jaxtyping import Float
 
 _MOST_STRATA = 64
 _LEAST_PEOPLE = 100
+_CONTRADICTION = 0.05  # p-value below which the tables contradict each other
+
+
+@dataclasses.dataclass(frozen=True)
+class Compatibility:
+    """The test of whether the two sources contradict each other.
+
+    Attributes:
+      p_value: of the hypothesis that they do not.
+      strata: how many were compared.
+      constraint: the inequality that comes nearest to failing.
+      slack: of that inequality, negative where it fails.
+      statistic: standard errors by which it fails.
+    """
+
+    p_value: float
+    strata: int
+    constraint: str
+    slack: float
+    statistic: float
+
+    @property
+    def is_contradiction(self) -> bool:
+        """Whether the sources contradict each other."""
+        return self.p_value < _CONTRADICTION
 
 
 def run_compatibility_test(
@@ -19,7 +44,7 @@ def run_compatibility_test(
     counts: pm.Counts,
     standardizer: Callable[[np.ndarray], np.ndarray],
     squares: pm.Counts | None = None,
-) -> dict[str, Any]:
+) -> Compatibility:
     """Tests the tables in up to 64 strata of near neighbors.
 
     Strata are made larger until each has people in the survey and in both arms. Within a
@@ -54,13 +79,13 @@ def run_compatibility_test(
         size *= 2
     result = pi.compatibility_test(key, *tables)
     place = pb.CONSTRAINTS.index(result.constraint)
-    return {
-        "p_value": result.p_value,
-        "strata": int(stratum.max() + 1),
-        "constraint": result.constraint,
-        "slack": float(result.slack[result.stratum, place]),
-        "statistic": result.statistic,
-    }
+    return Compatibility(
+        p_value=result.p_value,
+        strata=int(stratum.max() + 1),
+        constraint=result.constraint,
+        slack=float(result.slack[result.stratum, place]),
+        statistic=result.statistic,
+    )
 
 
 def _first_size(num_rows: int, num_people: float) -> int:

@@ -1,22 +1,70 @@
 """What a fit leaves behind for the report: numbers and names, and no people."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 
 from pns_estimate.fit.fitting import CalibratedFit
+from pns_estimate.fit.strata import Compatibility
 from pns_estimate.methods import Method
 from pns_estimate.tables.columns import TwoValues
 from pns_estimate.tables.training_data import EncodedTable, TrainingData
 
 
 @dataclasses.dataclass(frozen=True)
+class SourceSummary:
+    """Sizes and weighted shares of one source; a share is None if its arm is empty.
+
+    Attributes:
+      rows: of the table.
+      effective_size: the sum of weights as the fit counts them.
+      treated: share treated.
+      outcome_untreated: share with the outcome, of the untreated.
+      outcome_treated: share with the outcome, of the treated.
+    """
+
+    rows: int
+    effective_size: float
+    treated: float
+    outcome_untreated: float | None
+    outcome_treated: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOutCurve:
+    """Predicted against observed, and the number of units, by bin."""
+
+    predicted: list[float]
+    observed: list[float]
+    units: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawScale:
+    """How well each scale of the draws explains held-out units: the best, and a profile."""
+
+    best: float
+    interval: list[float]
+    draw_scales: list[float]
+    log_likelihood: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Marginal:
+    """Values of a setting, and their weights, which sum to 1."""
+
+    values: list[float]
+    weight: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
 class FitSummary:
-    """Plain values about data and fit, as JSON holds them.
+    """What is known of data and fit, as JSON can hold it.
 
     Attributes:
       method: its name.
@@ -24,19 +72,18 @@ class FitSummary:
       treatment: the column, and which value is which.
       outcome: the column, and which value is which.
       covariates: names of the columns.
-      tables: by source: rows, effective sample size (the sum of weights as the fit
-        counts them), share treated, share with the outcome in each arm.
+      tables: sizes and shares, by source.
       compatibility: the test of whether the tables contradict each other.
       steps: of each evaluation; empty for a method that does not iterate.
       training: loss at each.
       held_out: held-out loss at each.
-      reliability: of each probability: predicted, observed and units by bin.
-      ece_joint: mean expected calibration error of the cells.
-      ece_mu: mean expected calibration error of the arms.
-      draw_scale: the factor of the draws, its interval and profile, or None.
+      reliability: of each probability; empty if no units were held out.
+      ece_joint: mean expected calibration error of choices and outcomes in the log.
+      ece_mu: mean expected calibration error of outcomes in the arms of the trial.
+      draw_scale: how the draws were scaled; None if they were not.
       notes: what else the method says of the fit, by label.
-      residual: how counts of people who share covariates were weighed: by name of each
-        setting its values and their weights, which sum to 1; None if they were not.
+      residual: how counts of units who share covariates were weighed, by setting; None
+        if they were not.
       seed: of the fit; None for a model saved before seeds were noted.
       problems: why tables and columns may not be what they are taken for.
     """
@@ -46,37 +93,55 @@ class FitSummary:
     treatment: TwoValues
     outcome: TwoValues
     covariates: list[str]
-    tables: dict[str, Any]
-    compatibility: dict[str, Any]
+    tables: dict[str, SourceSummary]
+    compatibility: Compatibility
     steps: list[int]
     training: list[float]
     held_out: list[float]
-    reliability: dict[str, Any]
+    reliability: dict[str, HeldOutCurve]
     ece_joint: float | None
     ece_mu: float | None
-    draw_scale: dict[str, Any] | None
+    draw_scale: DrawScale | None
     notes: dict[str, str]
-    residual: dict[str, Any] | None = None
+    residual: dict[str, Marginal] | None = None
     seed: int | None = None
     problems: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "FitSummary":
+    def from_json(cls, values: Mapping[str, Any]) -> "FitSummary":
         """Rebuilds what `dataclasses.asdict` made of a summary."""
-        columns = {k: TwoValues(**values[k]) for k in ("treatment", "outcome")}
-        return cls(**{**values, **columns})
+        scale, residual = values.get("draw_scale"), values.get("residual")
+        parts = {
+            "treatment": TwoValues(**values["treatment"]),
+            "outcome": TwoValues(**values["outcome"]),
+            "tables": _each(SourceSummary, values["tables"]),
+            "compatibility": Compatibility(**values["compatibility"]),
+            "reliability": _each(HeldOutCurve, values["reliability"]),
+            "draw_scale": None if scale is None else DrawScale(**scale),
+            "residual": None if residual is None else _each(Marginal, residual),
+        }
+        return cls(**{**values, **parts})
+
+
+def _each(kind: type, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: kind(**entry) for name, entry in values.items()}
 
 
 def summarize_fit(
     data: TrainingData,
     fit: CalibratedFit,
     method: Method,
-    compatibility: dict[str, Any],
+    compatibility: Compatibility,
     seed: int | None = None,
     problems: Sequence[str] = (),
 ) -> FitSummary:
-    """Collects what the report shows; shares are weighted as the people are."""
+    """Collects what the report shows; shares are weighted as the units are."""
     history = fit.learned.history
+    reliability = _reliability(fit)
+    curves = () if reliability is None else (*reliability.joint, *reliability.mu)
+    layout = pb.BINARY
+    names = [f"p{x}{y}" for x, y in np.ndindex(layout.joint_shape)]
+    names += [f"mu{x}" for x in range(layout.num_treatments)]
     return FitSummary(
         method=method.name,
         method_sentence=method.sentence,
@@ -91,7 +156,9 @@ def summarize_fit(
         steps=[] if history is None else history.step.tolist(),
         training=[] if history is None else history.training.tolist(),
         held_out=[] if history is None else history.held_out.tolist(),
-        **_reliability(fit),
+        reliability={n: _curve(c) for n, c in zip(names, curves, strict=bool(curves))},
+        ece_joint=None if reliability is None else reliability.ece_joint,
+        ece_mu=None if reliability is None else reliability.ece_mu,
         draw_scale=_draw_scale(fit.calibration),
         notes=dict(fit.learned.notes),
         residual=_residual(fit.learned.profile),
@@ -100,63 +167,50 @@ def summarize_fit(
     )
 
 
-def _shares(table: EncodedTable, num_rows: int) -> dict[str, Any]:
+def _shares(table: EncodedTable, num_rows: int) -> SourceSummary:
     _, x, y, weights = table
-    shares: dict[str, Any] = {
-        "rows": num_rows,
-        "effective_size": float(weights.sum()),
-        "treated": float(np.average(x, weights=weights)),
-    }
-    for arm, label in enumerate(("outcome_untreated", "outcome_treated")):
-        chosen = x == arm
-        shares[label] = (
-            float(np.average(y[chosen], weights=weights[chosen]))
-            if chosen.any()
-            else None
-        )
-    return shares
+    rates = [
+        float(np.average(y[x == arm], weights=weights[x == arm]))
+        if (x == arm).any()
+        else None
+        for arm in (0, 1)
+    ]
+    treated = float(np.average(x, weights=weights))
+    return SourceSummary(num_rows, float(weights.sum()), treated, *rates)
 
 
-def _reliability(fit: CalibratedFit) -> dict[str, Any]:
+def _reliability(fit: CalibratedFit) -> pm.Reliability | None:
     held_out = fit.learned.held_out
     arms = np.sum(held_out.experimental, axis=(0, 2))
     if not np.sum(held_out.observational) > 0 or not arms.min() > 0:
-        return {"reliability": {}, "ece_joint": None, "ece_mu": None}
+        return None
     atoms = fit.learned.held_out_atoms
     if atoms is None:
         atoms = fit.sampler.atoms(held_out.z)
-    result = pm.measure_reliability(atoms, held_out)
-    names = ["p00", "p01", "p10", "p11", "mu0", "mu1"]
-    curves = {}
-    for name, curve in zip(names, (*result.joint, *result.mu), strict=True):
-        seen = curve.units > 0
-        curves[name] = {
-            part: getattr(curve, part)[seen].tolist()
-            for part in ("predicted", "observed", "units")
-        }
-    return {
-        "reliability": curves,
-        "ece_joint": result.ece_joint,
-        "ece_mu": result.ece_mu,
-    }
+    return pm.measure_reliability(atoms, held_out)
 
 
-def _draw_scale(calibration: pi.DrawCalibration | None) -> dict[str, Any] | None:
+def _curve(curve: pm.ReliabilityCurve) -> HeldOutCurve:
+    seen = curve.units > 0
+    parts = (curve.predicted, curve.observed, curve.units)
+    return HeldOutCurve(*(part[seen].tolist() for part in parts))
+
+
+def _draw_scale(calibration: pi.DrawCalibration | None) -> DrawScale | None:
     if calibration is None:
         return None
-    return {
-        "best": calibration.draw_scale,
-        "interval": list(calibration.interval),
-        "draw_scales": calibration.draw_scales.tolist(),
-        "log_likelihood": calibration.log_likelihood.tolist(),
-    }
+    return DrawScale(
+        calibration.draw_scale,
+        list(calibration.interval),
+        calibration.draw_scales.tolist(),
+        calibration.log_likelihood.tolist(),
+    )
 
 
-def _residual(profile: pi.ResidualProfile | None) -> dict[str, Any] | None:
+def _residual(profile: pi.ResidualProfile | None) -> dict[str, Marginal] | None:
     if profile is None:
         return None
-    marginals = {name: profile.marginal(name) for name in profile.settings._fields}
     return {
-        name: {"values": values.tolist(), "weight": weight.tolist()}
-        for name, (values, weight) in marginals.items()
+        name: Marginal(*(part.tolist() for part in profile.marginal(name)))
+        for name in profile.settings._fields
     }

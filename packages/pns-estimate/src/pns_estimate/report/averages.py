@@ -7,9 +7,11 @@ import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 
+from pns_estimate._errors import UserError
 from pns_estimate.answers.population import Population
 from pns_estimate.answers.prediction import Prediction
 from pns_estimate.answers.question import Question
+from pns_estimate.answers.unanswered import Unanswered, attempt
 from pns_estimate.fit.summary import FitSummary
 from pns_estimate.report.html import Cell, Table, range_cell, to_csv
 from pns_estimate.report.words import Words
@@ -27,11 +29,13 @@ class Averages(NamedTuple):
       by_estimand: of each estimand's name, intervals and bounds by step: what the trial
         alone says, what counting says, what both tables say with covariates; the last
         step is about the people asked about, if the tables' people are gone.
+      refusals: of each estimand whose average cannot be given, the reason.
       final: the step that uses both tables and says most.
     """
 
     effect: pi.Difference
     by_estimand: dict[str, pd.DataFrame]
+    refusals: dict[str, str]
     final: str
 
 
@@ -44,24 +48,30 @@ def find_averages(
     """Asks the tables' people if they are there, else both tables' counts, and draws."""
     alpha = question.alpha
     if population is not None:
-        return Averages(
-            population.difference(alpha),
-            {
-                estimand.name: population.comparison(alpha, estimand)
-                for estimand in question.estimands()
-                if estimand.function is None
-            },
-            BOTH,
-        )
+        compare = population.comparison
+        found = {
+            e.name: attempt(lambda e=e: compare(alpha, e))
+            for e in question.estimands()
+            if e.function is None
+        }
+        return _make_averages(population.difference(alpha), found, BOTH)
     units = counted_units(summary)
-    return Averages(
-        pi.trial_difference(units, alpha),
-        {
-            estimand.name: _count(units, prediction, estimand, alpha)
-            for estimand in question.estimands()
-        },
-        COUNTED,
-    )
+    found = {
+        e.name: attempt(lambda e=e: _count(units, prediction, e, alpha))
+        for e in question.estimands()
+    }
+    return _make_averages(pi.trial_difference(units, alpha), found, COUNTED)
+
+
+def _make_averages(
+    effect: pi.Difference, found: dict[str, pd.DataFrame | Unanswered], final: str
+) -> Averages:
+    given = {n: each for n, each in found.items() if isinstance(each, pd.DataFrame)}
+    refusals = {n: e.reason for n, e in found.items() if isinstance(e, Unanswered)}
+    for name in ("pns", "harm"):  # the opening needs them
+        if name in refusals:
+            raise UserError(refusals[name])
+    return Averages(effect, given, refusals, final)
 
 
 def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
@@ -73,12 +83,12 @@ def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
     rows = []
     for is_experimental, source in enumerate(("observational", "experimental")):
         entry = summary.tables[source]
-        for x, arm in enumerate(("outcome_untreated", "outcome_treated")):
-            treated = entry["treated"] if x else 1 - entry["treated"]
+        for x, rate in enumerate((entry.outcome_untreated, entry.outcome_treated)):
+            treated = entry.treated if x else 1 - entry.treated
             for y in (0, 1):
-                chance = 0.0 if entry[arm] is None else entry[arm]
+                chance = 0.0 if rate is None else rate
                 share = treated * (chance if y else 1 - chance)
-                rows.append([is_experimental, x, y, share * entry["effective_size"]])
+                rows.append([is_experimental, x, y, share * entry.effective_size])
     kinds = np.array([row for row in rows if row[-1] > 0])
     copies = np.clip(kinds[:, -1].round().astype(int), 1, _MOST_ROWS)
     kinds[:, -1] /= copies
@@ -88,7 +98,7 @@ def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
         table[:, 0] == 1,
         table[:, 1].astype(int),
         table[:, 2].astype(int),
-        assignment=summary.tables["experimental"]["treated"],
+        assignment=summary.tables["experimental"].treated,
         weights=table[:, 3],
         weights_are="frequency",
     )

@@ -7,6 +7,7 @@ import pandas as pd
 from pns_estimate.answers.decisions import Decision, decide
 from pns_estimate.answers.population import Population
 from pns_estimate.answers.prediction import Prediction
+from pns_estimate.answers.unanswered import Unanswered, attempt
 from pns_estimate.report.html import (
     BLUE,
     GREY,
@@ -43,7 +44,9 @@ def decisions(
     found = decide(prediction, decision, alpha)
     labels = found["recommendation"].value_counts()
     counts = {name: int(labels.get(name, 0)) for name in _RECOMMENDATIONS}
-    values = None if population is None else population.value(decision, alpha)
+    values = None
+    if population is not None:
+        values = attempt(lambda: population.value(decision, alpha))
     return {
         "gains": ", ".join(
             f"{float(gain):g} for one who responds {kind}"
@@ -59,7 +62,8 @@ def decisions(
             ["recommendation", "people"],
             [[name, Cell(f"{n:,}", float(n))] for name, n in counts.items()],
         ),
-        "policies": None if values is None else _values(values),
+        "policies": _values(values) if isinstance(values, pd.DataFrame) else None,
+        "refusal": values.reason if isinstance(values, Unanswered) else "",
     }
 
 
@@ -67,24 +71,23 @@ def shares(
     population: Population, decision: Decision | None, words: Words, alpha: float
 ) -> dict[str, Any]:
     """Shows what treating each share of people gains, or does to the outcome's rate."""
+    is_bad = words.good == "harm"
+    sign = -1.0 if is_bad else 1.0
+    weighed = decision or Decision((sign, 0, 0, -sign))
+    curve = attempt(lambda: population.value_curve(weighed, alpha))
+    if isinstance(curve, Unanswered):
+        return {"refusal": curve.reason}
     if decision is not None:
-        curve = population.value_curve(decision, alpha)
         return {
+            "refusal": "",
             "held": _held(curve, "is worth", "per person", is_signed=False),
             "figure": _draw_curve(curve, "value per person"),
             "note": "Value per person over treating nobody, in the units of the gains.",
         }
-    is_bad = words.good == "harm"
-    sign = -1.0 if is_bad else 1.0
-    curve = (
-        100
-        * sign
-        * population.value_curve(Decision((sign, 0, 0, -sign)), alpha).rename(
-            columns=_EXCHANGED if is_bad else {}
-        )
-    )
+    curve = 100 * sign * curve.rename(columns=_EXCHANGED if is_bad else {})
     phrase = f"changes the rate of {words.outcome} by"
     return {
+        "refusal": "",
         "held": _held(curve, phrase, "points", is_signed=True),
         "figure": _draw_curve(curve, "change of the rate (points)"),
         "note": f"By how many points treating a share changes the rate of "

@@ -1,8 +1,9 @@
 """The report's sections about the tables and the fit."""
 
+import dataclasses
 from typing import Any
 
-from pns_estimate.fit.summary import FitSummary
+from pns_estimate.fit.summary import DrawScale, FitSummary
 from pns_estimate.report.html import (
     BLUE,
     GREY,
@@ -15,18 +16,21 @@ from pns_estimate.report.html import (
 from pns_estimate.report.residual import residual
 from pns_estimate.report.words import Words
 
-CONTRADICTION = 0.05  # p-value below which the tables contradict each other
-
 
 def tables(summary: FitSummary, words: Words) -> Table:
     """Shows sizes and shares of both tables."""
-    shares = ("treated", "outcome_untreated", "outcome_treated")
     rows = [
         [
             f"{name} ({kind})",
-            Cell(f"{entry['rows']:,}", entry["rows"]),
-            Cell(f"{entry['effective_size']:,.0f}", entry["effective_size"]),
-            *(Cell(percent(entry[share]), entry[share]) for share in shares),
+            Cell(f"{entry.rows:,}", entry.rows),
+            Cell(f"{entry.effective_size:,.0f}", entry.effective_size),
+            *(
+                Cell(percent(share), share)
+                for share in (
+                    *(entry.treated, entry.outcome_untreated),
+                    entry.outcome_treated,
+                )
+            ),
         ]
         for (name, entry), kind in zip(
             summary.tables.items(), ("the log", "the trial"), strict=True
@@ -41,9 +45,9 @@ def compatibility(summary: FitSummary, words: Words) -> dict[str, Any]:
     """Says whether the tables contradict each other."""
     test = summary.compatibility
     return {
-        **test,
-        "is_bad": test["p_value"] < CONTRADICTION,
-        "in_words": words.explain(test["constraint"]),
+        **dataclasses.asdict(test),
+        "is_bad": test.is_contradiction,
+        "in_words": words.explain(test.constraint),
     }
 
 
@@ -74,17 +78,17 @@ def _draw_reliability(summary: FitSummary, words: Words) -> Any:
     symbols = words.symbols()
     for name, curve in summary.reliability.items():
         label = symbols[name].replace("$", r"\$")
-        axes.plot(curve["predicted"], curve["observed"], lw=1, marker=".", label=label)
+        axes.plot(curve.predicted, curve.observed, lw=1, marker=".", label=label)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="predicted", ylabel="observed, held-out")
     axes.set_box_aspect(1)
     figure.legend(frameon=False, loc="outside lower center", ncols=1)
     return svg(figure, "Predicted probabilities against frequencies")
 
 
-def _draw_scale(scale: dict[str, Any]) -> Any:
+def _draw_scale(scale: DrawScale) -> Any:
     figure, axes = make_figure(6, 2.4)
-    axes.plot(scale["draw_scales"], scale["log_likelihood"], color=BLUE, lw=1.2)
-    for end in scale["interval"]:
+    axes.plot(scale.draw_scales, scale.log_likelihood, color=BLUE, lw=1.2)
+    for end in scale.interval:
         axes.axvline(end, color=GREY, lw=0.8)
     axes.set(xlabel="factor of the draws", ylabel="log-likelihood")
     return svg(figure, "How well each factor of the draws explains held-out people")

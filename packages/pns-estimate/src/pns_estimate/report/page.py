@@ -14,6 +14,7 @@ from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.population import Population
 from pns_estimate.answers.prediction import Prediction
 from pns_estimate.answers.question import Question
+from pns_estimate.answers.unanswered import attempt
 from pns_estimate.fit.summary import FitSummary
 from pns_estimate.report import averages as about_averages
 from pns_estimate.report import fit as about_fit
@@ -90,10 +91,10 @@ def write_report(
     views, held = find_people(prediction, question, words)
     groups = decided = treated = None
     if population is not None:
-        found = population.sorted_groups(alpha=question.alpha)
+        found = attempt(lambda: population.sorted_groups(alpha=question.alpha))
         groups = about_all.sorted_people(found, question.alpha, words)
         treated = shares(population, decision, words, question.alpha)
-        held["value"] = treated["held"]
+        held["value"] = treated.get("held")
     if decision is not None:
         decided = decisions(prediction, population, decision, question.alpha)
     foot = _foot(summary, question)
@@ -109,6 +110,7 @@ def write_report(
         num_outside=int(prediction.is_outside.sum()),
         opening=about_averages.opening(averages, summary, question, words),
         averages=about_averages.average_table(averages, question, words),
+        refusals=averages.refusals,
         notes=None if population is None else about_all.notes(population),
         groups=groups,
         subgroups=about_all.subgroups(prediction, population, question, words),
@@ -136,7 +138,7 @@ def _foot(summary: FitSummary, question: Question) -> dict[str, Any]:
         "version": importlib.metadata.version("pns-estimate"),
         "seed": summary.seed,
         "method": summary.method,
-        "rows": {name: entry["rows"] for name, entry in summary.tables.items()},
+        "rows": {name: entry.rows for name, entry in summary.tables.items()},
         "estimand": question.estimands()[0].name,
         "target": question.target,
         "alpha": question.alpha,
@@ -159,12 +161,23 @@ def _numbers(
         "effect": averages.effect._asdict(),
         "averages": {
             name: table.to_dict("index") for name, table in averages.by_estimand.items()
-        },
-        "sorted_groups": groups and groups["people"].table.to_dict("records"),
+        }
+        | {name: _not_given(why) for name, why in averages.refusals.items()},
+        "sorted_groups": groups and _group_numbers(groups),
         "threshold": question.threshold,
         "surely_above": views[0].above,
         "mean_width": {view.name: view.width for view in views},
         "recommendations": decided and decided["counts"],
-        "compatibility": summary.compatibility,
+        "compatibility": dataclasses.asdict(summary.compatibility),
         "problems": list(summary.problems),
     }
+
+
+def _group_numbers(groups: dict[str, Any]) -> Any:
+    if groups["refusal"]:
+        return _not_given(groups["refusal"])
+    return groups["people"].table.to_dict("records")
+
+
+def _not_given(reason: str) -> dict[str, str]:
+    return {"not_given": reason}

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pns_infer as pi
 
-from pns_estimate._errors import UserError
 from pns_estimate.answers.population import Population, SortedPeople
 from pns_estimate.answers.prediction import Prediction
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.subgroups import Subgroup, find_subgroups
+from pns_estimate.answers.unanswered import Unanswered, attempt
 from pns_estimate.report.html import (
     BLUE,
     GREY,
@@ -34,22 +34,28 @@ def notes(population: Population) -> dict[str, Any]:
     found = population.prepared()
     return {
         "laws": found.laws,
-        "ratio": found.ratio,
-        "is_thin": found.ratio is not None and _is_thin(population, found.ratio),
-        "calibration": found.calibration,
+        "effective_sizes": found.effective_sizes,
+        "is_thin": _is_thin(population, found.effective_sizes),
+        "arms": found.arms,
         "balance": population.assignment.balance,
         "flagged": _FLAGGED,
     }
 
 
-def _is_thin(population: Population, ratio: pi.RatioSummary) -> bool:
+def _is_thin(population: Population, effective: tuple[float, float] | None) -> bool:
     """Whether reweighting leaves a table less than a tenth of its rows."""
+    if effective is None:
+        return False
     sizes = np.bincount(population.rows.source, population.copies, minlength=2)
-    return bool(np.any(np.array(ratio[1:]) < 0.1 * sizes))
+    return bool(np.any(np.array(effective) < 0.1 * sizes))
 
 
-def sorted_people(people: SortedPeople, alpha: float, words: Words) -> dict[str, Any]:
+def sorted_people(
+    people: SortedPeople | Unanswered, alpha: float, words: Words
+) -> dict[str, Any]:
     """Shows fifths by predicted PNS, and whether they differ."""
+    if isinstance(people, Unanswered):
+        return {"refusal": people.reason}
     factor = NormalDist().inv_cdf(1 - alpha / 2)
     best = people.table.iloc[-1]
     rows = [
@@ -68,6 +74,7 @@ def sorted_people(people: SortedPeople, alpha: float, words: Words) -> dict[str,
     ]
     head = ["group", *(_label(words, name) for name in ("pns", "harm"))]
     return {
+        "refusal": "",
         "people": people,
         "best": best,
         "best_low": best.effect - factor * best.effect_error,
@@ -114,14 +121,15 @@ def subgroups(
     words: Words,
 ) -> dict[str, Any]:
     """Shows subgroups in their natural order, of the tables' people if they are there."""
-    try:
-        found = (
+    found = attempt(
+        lambda: (
             _drawn_subgroups(prediction, question)
             if population is None
             else _debiased_subgroups(population, question)
         )
-    except UserError as error:
-        return {"refusal": str(error)}
+    )
+    if isinstance(found, Unanswered):
+        return {"refusal": found.reason}
     first = question.estimands()[0]
     main = found[first.name]
     known = main.dropna(subset=["lower"])

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from pns_estimate.fit.summary import Marginal
 from pns_estimate.report.html import BLUE, ORANGE, make_figure, svg
 
 _SOURCES = {"observational": ("log", BLUE), "experimental": ("trial", ORANGE)}
 
 
-def residual(marginals: dict[str, Any]) -> dict[str, Any]:
+def residual(marginals: dict[str, Marginal]) -> dict[str, Any]:
     """Draws how likely strengths and shares are, and says it in words.
 
     Args:
@@ -43,9 +44,9 @@ def residual(marginals: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _describe(marginal: dict[str, Any], form: str) -> str:
+def _describe(marginal: Marginal, form: str) -> str:
     """Names the middle 90% of a marginal, or its one value."""
-    values, below = marginal["values"], np.cumsum(marginal["weight"])
+    values, below = marginal.values, np.cumsum(marginal.weight)
     # What rounding leaves below 1 must not pass the last value.
     low, high = (
         values[min(int(np.searchsorted(below, share)), len(values) - 1)]
@@ -56,17 +57,17 @@ def _describe(marginal: dict[str, Any], form: str) -> str:
     return f"{format(low, form)} to {format(high, form)}"
 
 
-def _draw(marginals: dict[str, Any], label: str, title: str) -> Any:
+def _draw(marginals: dict[str, Marginal], label: str, title: str) -> Any:
     """Draws the marginals of both sources as bars side by side."""
-    values = sorted({v for part in marginals.values() for v in part["values"]})
+    values = sorted({v for part in marginals.values() for v in part.values})
     place = {value: i for i, value in enumerate(values)}
     figure, axes = make_figure(6, 2.2)
     for shift, (source, (name, color)) in zip(
         (-0.2, 0.2), _SOURCES.items(), strict=True
     ):
         part = marginals[source]
-        at = [place[value] + shift for value in part["values"]]
-        axes.bar(at, part["weight"], width=0.38, color=color, label=name)
+        at = [place[value] + shift for value in part.values]
+        axes.bar(at, part.weight, width=0.38, color=color, label=name)
     axes.set(xlabel=label, ylabel="weight", ylim=(0, None))
     axes.set_xlim(-0.6, len(values) - 0.4)
     axes.set_xticks(range(len(values)), [f"{value:,g}" for value in values])

@@ -4,10 +4,13 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Float, Int
 from scipy import stats
 
+from pns_infer.averages.held_out import TooFewUnitsError
 from pns_infer.averages.score_test import ScoreTest, score_test
+from pns_infer.core.inputs import check_shape
 
 _CONTRADICTED = 1e-5  # p-value below which a stated probability cannot be true
 _PREDICTED = 0.001  # p-value below which covariates predict the arm
@@ -54,9 +57,6 @@ def check_assignment(
       cluster: of each row, as for `score_test`; whole clusters may be assigned.
       copies: as for `score_test`.
 
-    Raises:
-      ValueError: if it lies outside (0, 1), or the data contradict it.
-
     Warns:
       AssignmentWarning: if covariates predict the arm (p < 0.001).
 
@@ -73,17 +73,18 @@ def check_assignment(
     weights = np.ones(len(x)) if weights is None else np.asarray(weights, float)
     share = float(np.average(x, weights=weights))
     if not 0 < share < 1:
-        raise ValueError("the experiment has one arm only; give units of both.")
+        raise TooFewUnitsError("x", "has one arm only; give units of both arms.")
     probability = _read(share if assignment is None else assignment, len(x))
     expected = float(np.average(probability, weights=weights))
     p_value = 1.0
     if assignment is not None:
         p_value = _test_share(x - probability, weights, cluster, copies)
     if p_value < _CONTRADICTED:
-        raise ValueError(
-            f"the data contradict the assignment probability: arm 1 holds {share:.1%} of "
-            f"the experiment and {expected:.1%} was expected (p = {p_value:.1g}); give the "
-            "probability of the treated arm, or leave it out to use the arms' shares."
+        raise pb.InputError(
+            "assignment",
+            f"contradicts the data: arm 1 holds {share:.1%} of the experiment and "
+            f"{expected:.1%} was expected (p = {p_value:.1g}); give the probability of "
+            "the treated arm, or leave it out to use the arms' shares.",
         )
     balance = score_test(x - probability, z, weights, cluster, copies)
     if balance.p_value < _PREDICTED:
@@ -102,18 +103,15 @@ def _read(assignment: Any, count: int) -> Float[np.ndarray, " n"]:
     try:
         probability = np.asarray(assignment, float)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            "the assignment probability must be a number, or one for each row."
+        raise pb.InputError(
+            "assignment", "must be a number, or one for each row."
         ) from error
-    if probability.shape not in ((), (count,)):
-        raise ValueError(
-            f"the assignment probability must be a number, or {count} of them, one for "
-            f"each experimental row, got shape {list(probability.shape)}."
-        )
+    if probability.ndim:
+        check_shape("assignment", probability, (count,), ", one for each row, or []")
     if not np.all((probability > 0) & (probability < 1)):
-        raise ValueError(
-            "the assignment probability must lie strictly between 0 and 1; it is the "
-            "chance of the treated arm."
+        raise pb.InputError(
+            "assignment",
+            "must lie strictly between 0 and 1: the probability of the treated arm.",
         )
     return np.broadcast_to(probability, (count,)).copy()
 

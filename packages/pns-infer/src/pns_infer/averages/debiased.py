@@ -14,19 +14,14 @@ import pns_bounds as pb
 from jaxtyping import Float
 
 from pns_infer.averages.frequencies import (
+    bound_sides,
     check_average,
     corrected_extreme,
     counted_means,
-    divide_safely,
-    term_rows,
+    estimand_means,
 )
 from pns_infer.averages.held_out import HeldOutUnits
-from pns_infer.averages.linear_means import (
-    LinearMeans,
-    Source,
-    linear_means,
-    stack_means,
-)
+from pns_infer.averages.linear_means import LinearMeans, Source, stack_means
 
 
 class DebiasedAverage(NamedTuple):
@@ -36,7 +31,7 @@ class DebiasedAverage(NamedTuple):
       lower: lower end.
       upper: upper end.
       bound_lower: half-median-unbiased estimate of the lower bound.
-      bound_upper: half-median-unbiased estimate of the upper bound.
+      bound_upper: the same of the upper bound.
       is_empty: whether lower > upper.
       mean_lower: estimated mean of the chosen lower terms.
       mean_upper: estimated mean of the chosen upper terms.
@@ -70,8 +65,8 @@ def debiased_average(
     asymptotically: each end misses with at most alpha / 2. The mean of the chosen terms
     is one bound of the average, and every term of the plain frequencies is another; the
     best of them is taken, with a critical value for their number after adaptive
-    selection. So a poor choice of terms costs no more, beside counting, than one term
-    more in the critical value.
+    selection. Compared with plain frequencies, a poor choice of terms costs no more than
+    one further term in the critical value.
 
     For a ratio such as PN the average is that of the ratio's own population: the mean
     numerator over the mean denominator.
@@ -85,31 +80,21 @@ def debiased_average(
       with_frequencies: if False, the mean of the chosen terms stands alone.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> counts = np.array([200, 300, 100, 400, 650, 350, 200, 800])
-      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 2)
-      >>> joint, mu = [[0.25, 0.25], [0.15, 0.35]], [0.3, 0.7]  # a biased model
-      >>> atoms = pb.Atoms(np.tile(joint, (8, 1, 1)), np.tile(mu, (8, 1)))
-      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
-      >>> units = make_held_out_units(atoms, np.arange(8) > 3, x, y, **options)
-      >>> found = debiased_average(units)
-      >>> round(found.mean_lower, 3), round(found.mean_upper, 3)  # sharp: 0.45 and 0.6
-      (0.45, 0.6)
-      >>> found.lower < 0.45 and 0.6 < found.upper
+      >>> from pns_infer.averages.held_out import example_units
+      >>> found = debiased_average(example_units())
+      >>> round(found.mean_lower, 3), round(found.mean_upper, 3)  # of 0.45, 0.15, ...
+      (0.3, 0.475)
+      >>> found.lower < 0.3 and 0.475 < found.upper
       True
     """
     check_average(estimand, alpha)
     means = bound_means(units, estimand, member, source)
     ends = []
-    for place, (side, sign) in enumerate((("lower", -1), ("upper", 1))):
+    for place, side in enumerate(bound_sides(estimand)):
         candidates = [means.combine(np.eye(2)[place : place + 1])]
         if with_frequencies:
             candidates += counted_means(units, estimand, side, member, source)
-        limit = estimand.floor if side == "lower" else estimand.ceiling
-        pair = corrected_extreme(stack_means(candidates), sign, limit, alpha)
-        ends.append(pair)
+        ends.append(corrected_extreme(stack_means(candidates), side, alpha))
     (lower, bound_lower), (upper, bound_upper) = ends
     return DebiasedAverage(
         lower=lower,
@@ -133,27 +118,24 @@ def bound_means(
 ) -> LinearMeans:
     """Estimates the mean lower and upper bound, each from the term chosen by row.
 
-    Args:
-      units: rows of both sources.
-      estimand: what is bounded.
-      member: weight of each row in a subgroup.
-      source: whose covariates the target population has.
-      rule: [n] factors of the rows' bounds, such as who is treated; 1 if None. Like a
-        subgroup it must mean the same in both sources.
+    The rule multiplies the rows' bounds, as who is treated does; like a subgroup it must
+    mean the same in both sources.
     """
     eta = pb.pack_atoms(units.atoms)
     matrices, offsets = [], []
-    for side, pick in (("lower", np.argmax), ("upper", np.argmin)):
-        matrix, offset = term_rows(estimand, side)
-        chosen = pick(eta @ matrix.T + offset, axis=1)
+    for side in bound_sides(estimand):
+        matrix, offset = side.matrix, side.offset
+        if np.isfinite(side.limit):  # for ratios, the limit times the denominator
+            below = np.array(estimand.denominator or np.zeros(eta.shape[1]))
+            known = side.limit if estimand.denominator is None else 0.0
+            matrix = np.concatenate([matrix, side.limit * below[None]])
+            offset = np.append(offset, known)
+        if not len(matrix):
+            raise pb.InputError(
+                "estimand", f"{estimand.name!r} has a side with neither term nor limit."
+            )
+        chosen = np.argmin(side.sign * (eta @ matrix.T + offset), axis=1)
         matrices.append(matrix[chosen])
         offsets.append(offset[chosen])
-    if estimand.denominator is not None:
-        below = np.array(estimand.denominator)
-        matrices.append(np.broadcast_to(below, eta.shape))
-        offsets.append(np.zeros(len(eta)))
     matrix, offset = np.stack(matrices, axis=1), np.stack(offsets, axis=1)
-    if rule is not None:
-        matrix, offset = matrix * rule[:, None, None], offset * rule[:, None]
-    means = linear_means(units, matrix, offset, member, source)
-    return means if estimand.denominator is None else divide_safely(means)
+    return estimand_means(units, estimand, matrix, offset, member, source, rule)

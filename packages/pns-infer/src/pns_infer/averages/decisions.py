@@ -1,12 +1,12 @@
 """Whom to treat: recommendations from bounds of a benefit, and what a rule is worth."""
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Int
+from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
 from pns_infer.averages.group_averages import predicted_bounds, simultaneous_value
@@ -18,19 +18,19 @@ from pns_infer.averages.linear_means import (
     target_weights,
 )
 from pns_infer.averages.ranking import rank_limits, share_between
-from pns_infer.core.inputs import check_alpha, check_option
+from pns_infer.core.inputs import check_alpha, check_option, check_shape
 
 Criterion = Literal["maximin", "minimax_regret"]
 
 
 class Recommendation(NamedTuple):
-    """What to do with each person.
+    """What to do with each unit.
 
     Attributes:
       label: 'treat' if the whole interval lies above 0, 'do not' if below, else
-        'undecided': the data do not say.
-      score: by which people are preferred: above 0, the criterion is for treating.
-      treat: what the criterion does, undecided people included, within the budget.
+        'undecided'.
+      score: by which units are preferred: above 0, the criterion is for treating.
+      treat: what the criterion does, undecided units included, within the budget.
     """
 
     label: np.ndarray
@@ -39,14 +39,9 @@ class Recommendation(NamedTuple):
 
 
 class PolicyValue(NamedTuple):
-    """What a rule gains per person over treating nobody, between two bounds.
+    """What a rule gains per unit over treating none, as estimated bounds and interval.
 
-    Attributes:
-      lower: lower end of the interval.
-      upper: upper end.
-      bound_lower: estimated bounds.
-      bound_upper: estimated bounds.
-      share_treated: of the target population.
+    `share_treated` is that of the target population.
     """
 
     lower: float
@@ -57,14 +52,9 @@ class PolicyValue(NamedTuple):
 
 
 class ValueCurve(NamedTuple):
-    """Value per person of treating the best of a score, by the share treated.
+    """Value per unit of treating those with the greatest score, by the share treated.
 
-    Attributes:
-      share: treated.
-      bound_lower: estimated bounds of the value.
-      bound_upper: estimated bounds of the value.
-      lower: band that holds for all shares at once.
-      upper: band that holds for all shares at once.
+    Estimated bounds of the value, and a band that holds for all shares at once.
     """
 
     share: Float[np.ndarray, " num_shares"]
@@ -75,29 +65,29 @@ class ValueCurve(NamedTuple):
 
 
 def net_benefit(gains: Sequence[float], cost: float = 0.0) -> pb.Estimand:
-    """Makes the mean gain of treating a person, less the cost of treating one.
+    """Makes the mean gain of treating a unit, less the cost of treating one.
 
     Args:
       gains: of treating one who responds only if treated, either way, neither way, and
         only if untreated.
-      cost: of a treatment, in the same units.
+      cost: of a treatment, on the same scale.
 
     Example:
       >>> net_benefit((1, 0, 0, -1), cost=0.25).floor
       -1.25
     """
     try:
-        numbers = [float(gain) for gain in gains]
-        price = float(cost)
+        numbers = np.array([*gains, cost], float)
     except (TypeError, ValueError):
-        numbers, price = [], 0.0
-    if len(numbers) != 4 or not np.isfinite([*numbers, price]).all():
-        raise ValueError(
-            "gains must be four numbers (of treating one who responds only if treated, "
-            f"either way, neither way, only if untreated) and cost one, got {gains!r} and "
-            f"{cost!r}."
+        numbers = np.zeros(0)
+    if len(numbers) != 5 or not np.isfinite(numbers).all():
+        raise pb.InputError(
+            "gains",
+            "must be four numbers (of treating one who responds only if treated, either "
+            f"way, neither way, only if untreated) and cost one, got {gains!r} and "
+            f"{cost!r}.",
         )
-    return pb.benefit(*(number - price for number in numbers), name="net benefit")
+    return pb.benefit(*(numbers[:-1] - numbers[-1]).tolist(), name="net benefit")
 
 
 def recommend(
@@ -116,7 +106,7 @@ def recommend(
       lower: ends of intervals.
       upper: ends of intervals.
       criterion: what to do with the undecided.
-      budget: greatest share of people who can be treated; those with the greatest score
+      budget: greatest share of units that can be treated; those with the greatest score
         come first.
 
     Example:
@@ -141,9 +131,10 @@ def recommend(
 def check_budget(budget: float | None) -> None:
     """Raises unless a budget is a share of people."""
     if budget is not None and not 0 <= budget <= 1:
-        raise ValueError(
-            f"budget must be a share of people in [0, 1], got {budget}; None treats "
-            "whomever the criterion would."
+        raise pb.InputError(
+            "budget",
+            f"must be a share of units in [0, 1], got {budget}; None treats "
+            "all that the criterion selects.",
         )
 
 
@@ -162,25 +153,19 @@ def held_out_rule(
       estimand: the benefit, from `net_benefit`.
       criterion: as for `recommend`.
       budget: as for `recommend`.
-      fold: people are ranked within folds.
-      source: whose people the budget is a share of.
+      fold: units are ranked within folds.
+      source: whose units the budget is a share of.
 
     Returns:
       The share of each row that is treated: 0 or 1, but between them for rows that tie
       at the edge of the budget.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> x, y, source = np.tile([[0, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]], 2)
-      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 4, axis=0)
-      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (8, 1, 1)), mu)
-      >>> units = make_held_out_units(atoms, source == 1, x, y, assignment=0.5)
+      >>> from pns_infer.averages.held_out import example_units
       >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # mu1 - mu0 - 0.1
-      >>> held_out_rule(units, effect)[[0, 4]].tolist()
+      >>> held_out_rule(example_units(), effect)[[0, 8]].tolist()
       [1.0, 0.0]
-      >>> held_out_rule(units, effect, budget=0.25)[[0, 4]].tolist()  # ties share
+      >>> held_out_rule(example_units(), effect, budget=0.25)[[0, 8]].tolist()
       [0.5, 0.0]
     """
     lower, upper = predicted_bounds(units, estimand)
@@ -200,7 +185,7 @@ def policy_value(
     alpha: float = 0.05,
     source: Source = "both",
 ) -> PolicyValue:
-    """Estimates the value per person of a rule over treating nobody, debiased.
+    """Estimates the value per unit of a rule over treating none, debiased.
 
     Args:
       units: rows of both sources.
@@ -211,28 +196,17 @@ def policy_value(
 
     Example:
       >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
-      >>> counts = np.array([*observed, *first, *observed, *second])
-      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
-      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
-      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
-      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
-      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> from pns_infer.averages.held_out import example_units
       >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # 0.35 or -0.15
-      >>> value = policy_value(units, effect, rule=np.repeat([1, 0], 8))
+      >>> value = policy_value(example_units(), effect, rule=np.repeat([1, 0], 8))
       >>> round(value.bound_lower, 3), round(value.bound_upper, 3), value.share_treated
       (0.175, 0.175, 0.5)
-      >>> value.lower < 0.175 < value.upper
-      True
     """
     check_alpha(alpha)
     rule = np.asarray(rule, float)
-    if rule.shape != (units.sample_size,) or not np.all((rule >= 0) & (rule <= 1)):
-        raise ValueError(
-            f"a rule must be {units.sample_size} shares in [0, 1], one for each row."
-        )
+    check_shape("rule", rule, (units.num_rows,))
+    if not np.all((rule >= 0) & (rule <= 1)):
+        raise pb.InputError("rule", "must be shares in [0, 1], one for each row.")
     means = bound_means(units, estimand, None, source, rule)
     value = _curve([means], alpha / 2, simultaneous=False)
     share = float(np.average(rule, weights=target_weights(units, source)))
@@ -249,50 +223,37 @@ def value_curve(
     alpha: float = 0.05,
     source: Source = "both",
 ) -> ValueCurve:
-    """Estimates what treating the best share of people gains, for many shares.
+    """Estimates what treating the best share of units gains, for many shares.
 
-    People are sorted by the criterion's score of their held-out bounds. Here everybody
-    within the share is treated, also those with a score below 0, as in uplift curves.
+    Units are sorted by the criterion's score of their held-out bounds. All within the
+    share are treated, also those with a score below 0, as in uplift curves.
 
     Args:
       units: rows of both sources.
       estimand: the benefit of treating one, from `net_benefit`.
-      shares: of people treated.
+      shares: of units treated.
       criterion: as for `recommend`.
-      fold: people are sorted within folds.
+      fold: units are sorted within folds.
       alpha: the probability that the band misses anywhere.
       source: whose covariates the target population has.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
-      >>> counts = np.array([*observed, *first, *observed, *second])
-      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
-      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
-      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
-      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
-      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
+      >>> from pns_infer.averages.held_out import example_units
       >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # 0.35 or -0.15
-      >>> value_curve(units, effect, shares=(0, 0.5, 1)).bound_lower.round(3).tolist()
+      >>> curve = value_curve(example_units(), effect, shares=(0, 0.5, 1))
+      >>> curve.bound_lower.round(3).tolist()
       [0.0, 0.175, 0.1]
     """
     check_alpha(alpha)
     points = np.asarray(shares, float)
     if points.ndim != 1 or not np.all((points >= 0) & (points <= 1)):
-        raise ValueError("shares must be numbers in [0, 1].")
+        raise pb.InputError("shares", "must be numbers in [0, 1].")
     lower, upper = predicted_bounds(units, estimand)
     score = recommend(lower, upper, criterion).score
     limits = rank_limits(score, target_weights(units, source), fold)
-    means = [
-        bound_means(
-            *(units, estimand, None, source, share_between(limits, 1 - share, 1.0))
-        )
-        for share in points
-    ]
-    ends = _curve(means, alpha, simultaneous=True)
-    low, high, bound_lower, bound_upper = ends
+    rules = [share_between(limits, 1 - share, 1.0) for share in points]
+    means = [bound_means(units, estimand, None, source, rule) for rule in rules]
+    low, high, bound_lower, bound_upper = _curve(means, alpha, simultaneous=True)
     return ValueCurve(points, bound_lower, bound_upper, low, high)
 
 
@@ -305,7 +266,7 @@ def _curve(
     kappa = (
         simultaneous_value(means, signs, alpha)
         if simultaneous
-        else NormalDist().inv_cdf(1 - alpha)
+        else float(stats.norm.ppf(1 - alpha))
     )
     margin = kappa * means.standard_error + means.skew_margin(-signs, kappa)
     ends = means.estimate - signs * margin

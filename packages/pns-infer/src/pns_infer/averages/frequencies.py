@@ -1,21 +1,21 @@
-"""What counting gives: bounds of the average from frequencies without covariates."""
+"""Bounds of the average from plain frequencies, without covariates."""
 
 import functools
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float
-from scipy import special
+from scipy import special, stats
 
-from pns_infer.averages.held_out import HeldOutUnits
+from pns_infer.averages.held_out import HeldOutUnits, TooFewUnitsError
 from pns_infer.averages.linear_means import LinearMeans, Source, linear_means
 from pns_infer.core.average import AverageInterval
 from pns_infer.core.critical import Side, corrected_minimum, select_terms, sorted_maxima
 from pns_infer.core.inputs import check_alpha
 
 _NUM_DRAWS = 20_000  # of the normal law of the terms, always the same
+_EFFECT = np.eye(pb.BINARY.num_raw)[0] - np.eye(pb.BINARY.num_raw)[1]  # mu1 - mu0
 
 
 class Difference(NamedTuple):
@@ -55,54 +55,21 @@ def frequency_interval(
       Numbers; the bounds are half-median-unbiased.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> counts = 100 * np.array([20, 30, 10, 40, 65, 35, 20, 80])
-      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 2)
-      >>> unread = pb.Atoms(np.zeros((8, 2, 2)), np.zeros((8, 2)))
-      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
-      >>> units = make_held_out_units(unread, np.arange(8) > 3, x, y, **options)
-      >>> found = frequency_interval(units)
-      >>> round(found.bound_lower, 2)  # mu1 - mu0
-      0.45
-      >>> round(found.bound_upper, 2)  # p11 + p00
-      0.6
-      >>> round(frequency_interval(units, trial_alone=True).bound_upper, 2)  # 1 - mu0
-      0.65
+      >>> from pns_infer.averages.held_out import example_units
+      >>> found = frequency_interval(example_units())
+      >>> round(found.bound_lower, 2), round(found.bound_upper, 2)
+      (0.22, 0.58)
     """
     check_average(estimand, alpha)
     ends = []
-    for side, sign in (("lower", -1), ("upper", 1)):
-        limit = estimand.floor if side == "lower" else estimand.ceiling
+    for side in bound_sides(estimand):
         parts = counted_means(units, estimand, side, member, source, trial_alone)
-        pair = (limit, limit)
+        pair = (side.limit, side.limit)
         if parts:
-            pair = corrected_extreme(parts[0], sign, limit, alpha)
+            pair = corrected_extreme(parts[0], side, alpha)
         ends.append(pair)
     (lower, bound_lower), (upper, bound_upper) = ends
     return AverageInterval(lower, upper, bound_lower, bound_upper, lower > upper)
-
-
-def counted_means(
-    units: HeldOutUnits,
-    estimand: pb.Estimand,
-    side: str,
-    member: Float[np.ndarray, " n"] | None,
-    source: Source,
-    trial_alone: bool = False,
-) -> list[LinearMeans]:
-    """Estimates every term of a side by frequencies; an empty list if it has none."""
-    if units.ratio is None:
-        nothing = pb.Atoms(*(np.zeros_like(part) for part in units.atoms))
-        units = units._replace(atoms=nothing)
-    matrix, offset = term_rows(estimand, side, with_limit=False)
-    if trial_alone:
-        known = ~matrix[:, 2:].any(axis=1) & (estimand.denominator is None)
-        matrix, offset = matrix[known], offset[known]
-    if not len(matrix):
-        return []
-    return [_fixed_means(units, estimand, matrix, offset, member, source)]
 
 
 def trial_difference(
@@ -113,125 +80,153 @@ def trial_difference(
     """Computes the experiment's difference in means, weighted by inverse probability.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> x, y = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [650, 350, 200, 800], axis=1)
-      >>> unread = pb.Atoms(np.zeros((2000, 2, 2)), np.zeros((2000, 2)))
-      >>> units = make_held_out_units(unread, x >= 0, x, y, assignment=0.5)
-      >>> found = trial_difference(units)
-      >>> round(found.estimate, 3)  # 0.8 - 0.35
-      0.45
-      >>> round(found.standard_error, 3)  # sqrt((0.8 * 0.2 + 0.35 * 0.65) / 1000)
-      0.02
+      >>> from pns_infer.averages.held_out import example_units
+      >>> found = trial_difference(example_units())
+      >>> round(found.estimate, 3)  # 0.65 - 0.45
+      0.2
     """
     check_alpha(alpha)
+    means = effect_means(_without_atoms(units), member, "experimental")
+    estimate, error = means.estimate.item(), means.standard_error.item()
+    margin = float(stats.norm.ppf(1 - alpha / 2)) * error
+    return Difference(estimate, error, estimate - margin, estimate + margin)
+
+
+def effect_means(
+    units: HeldOutUnits, member: Float[np.ndarray, " n"] | None, source: Source
+) -> LinearMeans:
+    """Estimates the mean of mu1 - mu0."""
+    matrix = np.broadcast_to(_EFFECT, (units.num_rows, 1, len(_EFFECT)))
+    return linear_means(units, matrix, np.zeros((units.num_rows, 1)), member, source)
+
+
+def _without_atoms(units: HeldOutUnits) -> HeldOutUnits:
     nothing = pb.Atoms(*(np.zeros_like(part) for part in units.atoms))
-    matrix = np.broadcast_to([1.0, -1, 0, 0, 0, 0], (units.sample_size, 1, 6))
-    means = linear_means(
-        units._replace(atoms=nothing, ratio=None),
-        matrix,
-        np.zeros((units.sample_size, 1)),
-        member,
-        "experimental",
-    )
-    estimate, error = means.estimate[0], means.standard_error[0]
-    z = NormalDist().inv_cdf(1 - alpha / 2)
-    return Difference(
-        *(
-            float(v)
-            for v in (estimate, error, estimate - z * error, estimate + z * error)
-        )
-    )
+    return units._replace(atoms=nothing, ratio=None)
 
 
 def check_average(estimand: pb.Estimand, alpha: float) -> None:
     """Raises unless the estimand's average can be debiased."""
     check_alpha(alpha)
     if estimand.function is not None:
-        raise ValueError(
-            f"the terms of {estimand.name!r} are no linear forms of the atoms, nor ratios "
-            "of those, so their average cannot be debiased; use average_interval."
+        raise pb.InputError(
+            "estimand",
+            f"{estimand.name!r} has terms that are neither linear in the atoms nor "
+            "ratios of linear forms, so its average cannot be debiased; use "
+            "average_interval.",
         )
 
 
-def term_rows(
-    estimand: pb.Estimand, side: str, with_limit: bool = True
-) -> tuple[Float[np.ndarray, "num_terms 6"], Float[np.ndarray, " num_terms"]]:
-    """Returns the terms of a side as numerators, the limit that needs no data last."""
-    matrix = np.array(getattr(estimand, f"{side}_matrix"), float).reshape(-1, 6)
-    offset = np.array(getattr(estimand, f"{side}_offset"), float)
-    limit = estimand.floor if side == "lower" else estimand.ceiling
-    if with_limit and np.isfinite(limit):
-        below = estimand.denominator
-        row = np.zeros(6) if below is None else limit * np.array(below)
-        matrix = np.concatenate([matrix, row[None]])
-        offset = np.append(offset, limit if below is None else 0.0)
-    if with_limit and not len(matrix):
-        raise ValueError(f"{estimand.name!r} has neither {side} terms nor a limit.")
-    return matrix, offset
+class BoundSide(NamedTuple):
+    """One side of an estimand: an extreme of linear forms of eta, and a known limit.
+
+    Attributes:
+      sign: -1 for the greatest of lower bounds, 1 for the least of upper ones.
+      matrix: of the forms; of their numerators for ratios.
+      offset: of the forms.
+      limit: the bound that needs no data.
+    """
+
+    sign: int
+    matrix: Float[np.ndarray, "num_terms eta"]
+    offset: Float[np.ndarray, " num_terms"]
+    limit: float
 
 
-def _fixed_means(
+def bound_sides(estimand: pb.Estimand) -> list[BoundSide]:
+    """Returns the lower and the upper side of an estimand."""
+    sides = (
+        (-1, estimand.lower_matrix, estimand.lower_offset, estimand.floor),
+        (1, estimand.upper_matrix, estimand.upper_offset, estimand.ceiling),
+    )
+    return [
+        BoundSide(
+            sign,
+            np.array(matrix, float).reshape(-1, pb.BINARY.num_raw),
+            np.array(offset, float),
+            limit,
+        )
+        for sign, matrix, offset, limit in sides
+    ]
+
+
+def counted_means(
     units: HeldOutUnits,
     estimand: pb.Estimand,
-    matrix: Float[np.ndarray, "num_terms 6"],
-    offset: Float[np.ndarray, " num_terms"],
+    side: BoundSide,
     member: Float[np.ndarray, " n"] | None,
     source: Source,
+    trial_alone: bool = False,
+) -> list[LinearMeans]:
+    """Estimates every term of a side by frequencies; an empty list if it has none."""
+    if units.ratio is None:
+        units = _without_atoms(units)
+    matrix, offset = side.matrix, side.offset
+    if trial_alone:
+        known = ~matrix[:, pb.BINARY.num_free :].any(axis=1)
+        known &= estimand.denominator is None
+        matrix, offset = matrix[known], offset[known]
+    if not len(matrix):
+        return []
+    matrix = np.broadcast_to(matrix, (units.num_rows, *matrix.shape))
+    offset = np.broadcast_to(offset, matrix.shape[:2])
+    return [estimand_means(units, estimand, matrix, offset, member, source)]
+
+
+def estimand_means(
+    units: HeldOutUnits,
+    estimand: pb.Estimand,
+    matrix: Float[np.ndarray, "n k eta"],
+    offset: Float[np.ndarray, "n k"],
+    member: Float[np.ndarray, " n"] | None,
+    source: Source,
+    rule: Float[np.ndarray, " n"] | None = None,
 ) -> LinearMeans:
-    """Estimates the mean of each term, the same for every row."""
+    """Estimates the means of an estimand's terms, by rows, times a rule if given.
+
+    Those of a ratio are divided by the mean of its denominator.
+    """
     if estimand.denominator is not None:
-        matrix = np.concatenate([matrix, [estimand.denominator]])
-        offset = np.append(offset, 0.0)
-    shape = (units.sample_size, len(matrix))
-    means = linear_means(
-        units,
-        np.broadcast_to(matrix, (*shape, 6)),
-        np.broadcast_to(offset, shape),
-        member,
-        source,
-    )
-    return means if estimand.denominator is None else divide_safely(means)
-
-
-def divide_safely(means: LinearMeans) -> LinearMeans:
-    """Divides by the last mean; raises unless it is well above 0."""
+        below = np.broadcast_to(estimand.denominator, (len(matrix), 1, matrix.shape[2]))
+        matrix = np.concatenate([matrix, below], axis=1)
+        offset = np.concatenate([offset, np.zeros((len(offset), 1))], axis=1)
+    if rule is not None:
+        matrix, offset = matrix * rule[:, None, None], offset * rule[:, None]
+    means = linear_means(units, matrix, offset, member, source)
+    if estimand.denominator is None:
+        return means
     if not means.estimate[-1] > 5 * means.standard_error[-1]:
-        raise ValueError(
-            "the denominator of the average is not clearly above 0 (five standard "
-            "errors): too few units are in its population."
+        raise TooFewUnitsError(
+            "estimand",
+            f"{estimand.name!r} has too few units in its own population: the denominator "
+            "of the average is not clearly above 0 (five standard errors).",
         )
     return means.divide(-1).combine(np.eye(len(means.estimate))[:-1])
 
 
 def corrected_extreme(
-    means: LinearMeans, sign: int, limit: float, alpha: float
+    means: LinearMeans, side: BoundSide, alpha: float
 ) -> tuple[float, float]:
     """Returns the corrected and the half-median-unbiased extreme of means and a limit.
 
-    Args:
-      means: estimates of several bounds.
-      sign: -1 for the greatest of lower bounds, 1 for the least of upper ones.
-      limit: a bound that needs no data.
-      alpha: the end misses with alpha / 2.
+    The corrected end misses with probability alpha / 2.
     """
+    sign, limit = side.sign, side.sign * side.limit
     negated = means.combine(sign * np.eye(len(means.estimate)))
-    side = Side(negated.estimate, negated.standard_error, tails=normal_tails(negated))
+    terms = Side(negated.estimate, negated.standard_error, tails=normal_tails(negated))
     size = max(means.sample_size, 3.0)
-    active = select_terms(side, sorted_maxima(side), size, sign * limit)
-    maxima = sorted_maxima(side, active)
-    margin = negated.skew_margin(1, NormalDist().inv_cdf(1 - alpha / 2))
-    ends = (
-        corrected_minimum(side._replace(center=center), maxima, probability)[0]
-        for center, probability in (
-            (side.center + margin, 1 - alpha / 2),
-            (side.center, 0.5),
-        )
+    maxima = sorted_maxima(
+        terms, select_terms(terms, sorted_maxima(terms), size, limit)
     )
+    margin = negated.skew_margin(1, float(stats.norm.ppf(1 - alpha / 2)))
+    cautious = terms._replace(center=terms.center + margin)
+    end = corrected_minimum(cautious, maxima, 1 - alpha / 2).value
+    middle = corrected_minimum(terms, maxima, 0.5).value
     # Adding 0 makes -0.0, a negated floor, 0.
-    end, middle = (sign * min(float(value), sign * limit) + 0.0 for value in ends)
-    return end, middle
+    return (
+        sign * min(float(end), limit) + 0.0,
+        sign * min(float(middle), limit) + 0.0,
+    )
 
 
 def normal_tails(

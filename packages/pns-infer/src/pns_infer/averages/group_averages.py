@@ -1,4 +1,4 @@
-"""Averages of many subgroups at once, and of people sorted by predicted benefit."""
+"""Averages of many subgroups at once, and of units sorted by predicted benefit."""
 
 from typing import NamedTuple
 
@@ -8,17 +8,17 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
-from pns_infer.averages.frequencies import check_average, normal_tails
+from pns_infer.averages.frequencies import check_average, effect_means, normal_tails
 from pns_infer.averages.held_out import HeldOutUnits
 from pns_infer.averages.linear_means import (
     LinearMeans,
     Source,
-    linear_means,
     stack_means,
     target_weights,
 )
 from pns_infer.averages.ranking import rank_limits, share_between
 from pns_infer.core.critical import order_statistic
+from pns_infer.core.inputs import check_at_least
 
 
 class GroupAverages(NamedTuple):
@@ -44,7 +44,7 @@ class GroupAverages(NamedTuple):
 
 
 class SortedGroups(NamedTuple):
-    """Averages of people sorted by held-out predicted benefit.
+    """Averages of units sorted by held-out predicted benefit.
 
     Attributes:
       benefit: average PNS of each group, the least predicted first.
@@ -94,25 +94,16 @@ def group_averages(
 
     Example:
       >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
-      >>> counts = np.array([*observed, *first, *observed, *second])
-      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
-      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
-      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
-      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
-      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
-      >>> found = group_averages(units, [np.arange(16) < 8, np.arange(16) > 7])
+      >>> from pns_infer.averages.held_out import example_units
+      >>> first = np.arange(16) < 8  # rows of the first stratum
+      >>> found = group_averages(example_units(), [first, ~first])
       >>> found.bound_lower.round(3).tolist(), found.bound_upper.round(3).tolist()
       ([0.45, 0.15], [0.6, 0.35])
-      >>> found.kappa > 1.96  # four ends hold at once
-      True
     """
     check_average(estimand, alpha)
     members = np.atleast_2d(np.asarray(members, float))
     if not len(members):
-        raise ValueError("there are no subgroups.")
+        raise pb.InputError("members", "are empty: there are no subgroups.")
     means = stack_means([bound_means(units, estimand, m, source) for m in members])
     limits = [(estimand.floor, estimand.ceiling)] * len(members)
     return _simultaneous(means, limits, alpha)
@@ -126,38 +117,26 @@ def sorted_groups(
     num_groups: int = 5,
     source: Source = "both",
 ) -> SortedGroups:
-    """Sorts people by held-out predicted benefit and averages each part.
+    """Sorts units by held-out predicted benefit and averages each group.
 
-    The prediction is the middle of a row's estimated bounds on PNS. Models of a fold did
-    not see its people, so differences between groups are confirmed on new people.
+    The prediction is the middle of a row's estimated bounds on PNS. The models that
+    predict a unit did not see it, so a difference between groups is an honest one.
 
     Args:
       units: rows of both sources.
-      fold: people are sorted within folds.
+      fold: units are sorted within folds.
       alpha: the probability that any interval of a group misses.
       num_groups: of equal weight in the target population.
       source: whose covariates the target population has.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> observed, first, second = [20, 30, 10, 40], [65, 35, 20, 80], [45, 55, 50, 50]
-      >>> counts = np.array([*observed, *first, *observed, *second])
-      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 4)
-      >>> mu = np.repeat([[0.35, 0.8], [0.55, 0.5]], 8, axis=0)
-      >>> atoms = pb.Atoms(np.tile([[0.2, 0.3], [0.1, 0.4]], (16, 1, 1)), mu)
-      >>> options = {"assignment": 0.5, "weights": counts, "weights_are": "frequency"}
-      >>> units = make_held_out_units(atoms, np.arange(16) % 8 > 3, x, y, **options)
-      >>> found = sorted_groups(units, num_groups=2)
+      >>> from pns_infer.averages.held_out import example_units
+      >>> found = sorted_groups(example_units(), num_groups=2)
       >>> found.effect.round(3).tolist()  # mu1 - mu0, the least predicted benefit first
       [-0.05, 0.45]
-      >>> found.benefit.bound_lower.round(3).tolist()
-      [0.15, 0.45]
     """
     check_average(pb.PNS, alpha)
-    if num_groups < 2:
-        raise ValueError(f"num_groups must be at least 2, got {num_groups}.")
+    check_at_least("num_groups", num_groups, 2)
     score = np.add(*predicted_bounds(units, pb.PNS))
     limits = rank_limits(score, target_weights(units, source), fold)
     edges = np.linspace(0, 1, num_groups + 1)
@@ -172,16 +151,16 @@ def sorted_groups(
         ]
     )
     both = _simultaneous(means, [(0.0, 1.0)] * (2 * num_groups), alpha)
-    parts = [
+    benefit, harm = (
         GroupAverages(*(field[part] for field in both[:-1]), kappa=both.kappa)
         for part in (slice(num_groups), slice(num_groups, None))
-    ]
-    effect = stack_means([_effect(units, each, source) for each in member])
+    )
+    effect = stack_means([effect_means(units, each, source) for each in member])
     gap = effect.combine(np.eye(num_groups)[-1:] - np.eye(num_groups)[:1])
     gap_lower, gap_upper, p_value = _compare_ends(means, 2 * (num_groups - 1), alpha)
     return SortedGroups(
-        benefit=parts[0],
-        harm=parts[1],
+        benefit=benefit,
+        harm=harm,
         member=member,
         effect=effect.estimate,
         effect_error=effect.standard_error,
@@ -197,7 +176,7 @@ def sorted_groups(
 def predicted_bounds(
     units: HeldOutUnits, estimand: pb.Estimand
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Returns each row's bounds by its held-out atoms: to sort by, not to believe."""
+    """Returns each row's plug-in bounds by its held-out atoms, to sort by."""
     atoms = pb.project_to_compatible(units.atoms)
     interval = estimand.bounds(atoms, incompatible="allow")
     return interval.lower, interval.upper
@@ -231,14 +210,6 @@ def _simultaneous(
         standard_error_upper=error[1::2],
         kappa=kappa,
     )
-
-
-def _effect(
-    units: HeldOutUnits, member: Float[np.ndarray, " n"], source: Source
-) -> LinearMeans:
-    """Estimates the mean of mu1 - mu0 over a group."""
-    matrix = np.broadcast_to([1.0, -1, 0, 0, 0, 0], (units.sample_size, 1, 6))
-    return linear_means(units, matrix, np.zeros((units.sample_size, 1)), member, source)
 
 
 def _compare_ends(

@@ -6,10 +6,14 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Int
 
-from pns_infer.core.inputs import check_option
+from pns_infer.core.inputs import check_option, check_shape
 
 Array = Any  # whatever NumPy reads
 WeightsAre = Literal["sampling", "frequency"]
+
+
+class TooFewUnitsError(pb.InputError):
+    """A mean cannot be estimated, because a source or an arm has too few units."""
 
 
 class HeldOutUnits(NamedTuple):
@@ -40,9 +44,16 @@ class HeldOutUnits(NamedTuple):
     copies: Float[np.ndarray, " n"]
 
     @property
-    def sample_size(self) -> int:
+    def num_rows(self) -> int:
         """Number of rows."""
         return len(self.x)
+
+    def in_arm(
+        self, arm: int
+    ) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Returns which rows were assigned an arm, and its probability at each row."""
+        probability = self.assignment if arm else 1 - self.assignment
+        return self.is_experimental & (self.x == arm), probability
 
 
 def make_held_out_units(
@@ -66,7 +77,7 @@ def make_held_out_units(
       y: 0 or 1.
       assignment: probability of arm 1, a number or one for each row.
       weights: positive; 1 if None.
-      ratio: not negative; see `target_ratio`.
+      ratio: positive; see `target_ratio`.
       groups: [n] labels of clusters; every row is its own if None.
       weights_are: 'sampling': a row is one unit that stands for w. 'frequency': it is w
         independent units with the same values; within groups nothing is independent.
@@ -77,31 +88,29 @@ def make_held_out_units(
       >>> x, y = np.tile([[0, 0], [0, 1], [1, 1], [1, 1]], (100, 1)).T
       >>> atoms = pb.Atoms(np.full((400, 2, 2), 0.25), np.full((400, 2), 0.5))
       >>> units = make_held_out_units(atoms, x >= 0, x, y, assignment=0.5)
-      >>> len(units.y)
+      >>> units.num_rows
       400
     """
     check_option("weights_are", weights_are, ("sampling", "frequency"))
     is_experimental = np.asarray(is_experimental)
     count = len(is_experimental)
+    if is_experimental.dtype != bool or is_experimental.ndim != 1:
+        raise pb.InputError("is_experimental", "must be booleans, one for each row.")
+    treatments, levels = pb.BINARY.joint_shape
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
-    if is_experimental.dtype != bool or is_experimental.shape != (count,):
-        raise ValueError("is_experimental must be booleans, one for each row.")
-    if atoms.joint.shape != (count, 2, 2) or atoms.mu.shape != (count, 2):
-        raise ValueError(
-            f"atoms must be held-out estimates of all {count} rows, got shapes "
-            f"{list(atoms.joint.shape)} and {list(atoms.mu.shape)}."
-        )
+    check_shape("joint of atoms", atoms.joint, (count, treatments, levels))
+    check_shape("mu of atoms", atoms.mu, (count, treatments))
     if not all(np.isfinite(part).all() for part in atoms):
-        raise ValueError("atoms must be finite numbers.")
-    for name, values in (("x", x), ("y", y)):
-        if np.shape(values) != (count,) or not np.isin(values, (0, 1)).all():
-            raise ValueError(f"{name} must be 0 or 1, one for each of {count} rows.")
+        raise pb.InputError("atoms", "must be finite.")
+    for name, values, size in (("x", x, treatments), ("y", y, levels)):
+        check_shape(name, values, (count,))
+        if not np.isin(values, range(size)).all():
+            allowed = " or ".join(map(str, range(size)))
+            raise pb.InputError(name, f"must be {allowed} in every row.")
     cluster = np.arange(count)
     if groups is not None:
-        labels = np.asarray(groups)
-        if labels.shape != (count,):
-            raise ValueError(f"groups must be {count} labels, one for each row.")
-        cluster = np.unique(labels, return_inverse=True)[1]
+        check_shape("groups", groups, (count,))
+        cluster = np.unique(np.asarray(groups), return_inverse=True)[1]
     weights = _positive("weights", weights, count)
     is_counted = weights_are == "frequency" and groups is None
     return HeldOutUnits(
@@ -120,27 +129,46 @@ def make_held_out_units(
 def _positive(name: str, values: Array, count: int) -> Float[np.ndarray, " n"]:
     if values is None:
         return np.ones(count)
+    check_shape(name, values, (count,))
     numbers = np.asarray(values, float)
-    good = numbers.shape == (count,) and np.all(np.isfinite(numbers) & (numbers > 0))
-    if not good:
-        raise ValueError(f"{name} must be {count} positive numbers, one for each row.")
+    if not np.all(np.isfinite(numbers) & (numbers > 0)):
+        raise pb.InputError(name, "must be positive and finite.")
     return numbers
 
 
 def _checked_assignment(
     assignment: Array, is_experimental: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    count = len(is_experimental)
     probability = np.asarray(assignment, float)
-    if probability.shape not in ((), (count,)):
-        raise ValueError(
-            f"assignment must be a number or {count} of them, one for each row."
-        )
-    probability = np.broadcast_to(probability, (count,))
-    inside = (probability > 0) & (probability < 1)
+    if probability.ndim:
+        check_shape("assignment", probability, is_experimental.shape)
+    inside = np.broadcast_to(
+        (probability > 0) & (probability < 1), len(is_experimental)
+    )
     if not inside[is_experimental].all():
-        raise ValueError(
-            "the assignment probability of every experimental row must lie strictly "
-            "between 0 and 1."
+        raise pb.InputError(
+            "assignment",
+            "must lie strictly between 0 and 1 in every experimental row.",
         )
     return np.where(is_experimental, probability, 0.5)
+
+
+def example_units() -> HeldOutUnits:
+    """Makes two strata of 100 units in the log and 200 in the trial, for examples.
+
+    The effect mu1 - mu0 is 0.45 in the first eight rows and -0.05 in the others. The
+    held-out atoms are the frequencies of their stratum.
+    """
+    log, trials = [[20, 30], [10, 40]], [[[65, 35], [20, 80]], [[45, 55], [50, 50]]]
+    counts = np.array([[log, trial] for trial in trials])  # [stratum, source, x, y]
+    _, source, x, y = (place.ravel() for place in np.indices(counts.shape))
+    strata = pb.atoms_from_counts(counts[:, 0], counts[:, 1])
+    return make_held_out_units(
+        pb.Atoms(*(np.repeat(part, counts[0].size, axis=0) for part in strata)),
+        source == 1,
+        x,
+        y,
+        assignment=0.5,
+        weights=counts.ravel(),
+        weights_are="frequency",
+    )

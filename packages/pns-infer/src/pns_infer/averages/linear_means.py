@@ -4,8 +4,8 @@ A form is offset + matrix . eta, its coefficients chosen row by row. Its mean ov
 population has three parts: the mean of the held-out estimates over the target's rows, the
 mean residual of the cells over observational rows, and of each arm over experimental rows,
 weighted by the inverse probability of the arm and, where the sources' laws differ, by the
-ratio of densities. The last two take away whatever the model got wrong. Coefficients
-must not depend on the row's own outcome; those of held-out atoms do not.
+ratio of densities. The residuals remove the bias of the model. Coefficients must not
+depend on the row's own outcome; those of held-out atoms do not.
 """
 
 from typing import Literal, NamedTuple
@@ -14,8 +14,8 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float
 
-from pns_infer.averages.held_out import HeldOutUnits
-from pns_infer.core.inputs import check_option
+from pns_infer.averages.held_out import HeldOutUnits, TooFewUnitsError
+from pns_infer.core.inputs import check_option, check_shape
 
 Source = Literal["both", "observational", "experimental"]
 _PSEUDO = 2.0  # variance of a frequency from n units grows by 2 / n^2 (Agresti, Coull)
@@ -36,7 +36,7 @@ class LinearMeans(NamedTuple):
     estimate: Float[np.ndarray, " k"]
     influence: Float[np.ndarray, "num_clusters k"]
     copies: Float[np.ndarray, " num_clusters"]
-    caution: Float[np.ndarray, "k 6"]
+    caution: Float[np.ndarray, "k eta"]
     sample_size: float
 
     @property
@@ -62,16 +62,12 @@ class LinearMeans(NamedTuple):
 
         A studentized mean of skewed values is skewed the other way: an upper end above a
         rare frequency misses too often. To second order (Hall 1992, section 2.6) an end
-        wants skewness * (2 z^2 + 1) / 6 standard errors more; ends that want less are
-        left as they are.
-
-        Args:
-          sign: 1 for upper ends, -1 for lower ones.
-          z: standard errors between estimate and end.
+        needs skewness * (2 z^2 + 1) / 6 standard errors more; ends that need less are
+        left as they are. The sign is 1 for upper ends and -1 for lower ones.
         """
         power = np.sum(self.influence**2, axis=0)
         safe = np.where(power > 0, power, 1)
-        # w units of influence d each: d = influence / sqrt(w), and w d^3 is wanted.
+        # w units of influence d each: d = influence / sqrt(w), and w d^3 is needed.
         cubes = np.einsum("nk,n->k", self.influence**3, 1 / np.sqrt(self.copies))
         skewness = cubes / safe**1.5
         factor = np.maximum(sign * skewness, 0) * (2 * z**2 + 1) / 6
@@ -79,13 +75,10 @@ class LinearMeans(NamedTuple):
 
     def combine(self, matrix: Float[np.ndarray, "m k"]) -> "LinearMeans":
         """Returns linear combinations of the means."""
-        matrix = np.asarray(matrix, float)
-        return LinearMeans(
-            matrix @ self.estimate,
-            self.influence @ matrix.T,
-            self.copies,
-            matrix @ self.caution,
-            self.sample_size,
+        return self._replace(
+            estimate=matrix @ self.estimate,
+            influence=self.influence @ matrix.T,
+            caution=matrix @ self.caution,
         )
 
     def divide(self, denominator: int) -> "LinearMeans":
@@ -110,7 +103,7 @@ def stack_means(parts: list[LinearMeans]) -> LinearMeans:
 
 def linear_means(
     units: HeldOutUnits,
-    matrix: Float[np.ndarray, "n k 6"],
+    matrix: Float[np.ndarray, "n k eta"],
     offset: Float[np.ndarray, "n k"],
     member: Float[np.ndarray, " n"] | None = None,
     source: Source = "both",
@@ -127,25 +120,28 @@ def linear_means(
     """
     check_option("source", source, ("both", "observational", "experimental"))
     member = checked_member(units, member)
-    weights = units.weights * member
     eta = pb.pack_atoms(units.atoms)
-    kind = "unit" if source == "both" else f"{source} unit"
-    parts = [_share(member * target_weights(units, source), kind)]
+    kind = "units" if source == "both" else f"{source} units"
+    parts = [_normalize(member * target_weights(units, source), kind)]
     values = [offset + np.einsum("nkc,nc->nk", matrix, eta)]
-    sizes = np.full(6, np.inf)
-    ratio = weights if units.ratio is None else weights * units.ratio
-    if np.any(matrix[..., 2:]):
-        parts.append(_share(ratio * ~units.is_experimental, "observational unit"))
-        cells = np.stack(
-            [(units.x == x) & (units.y == y) for x in (1, 0) for y in (1, 0)], axis=1
+    sizes = np.full(eta.shape[1], np.inf)
+    weights = units.weights * member
+    if units.ratio is not None:
+        weights = weights * units.ratio
+    num_arms = pb.BINARY.num_treatments  # mu comes first in eta, the last arm foremost
+    if np.any(matrix[..., num_arms:]):
+        parts.append(
+            _normalize(weights * ~units.is_experimental, "observational units")
         )
-        values.append(np.einsum("nkc,nc->nk", matrix[..., 2:], cells - eta[:, 2:]))
-        sizes[2:] = _effective(units, parts[-1])
-    for place, arm in ((0, 1), (1, 0)):
+        cell = units.x * pb.BINARY.num_levels + units.y
+        seen = cell[:, None] == np.arange(pb.BINARY.num_cells)[::-1]
+        gap = seen - eta[:, num_arms:]
+        values.append(np.einsum("nkc,nc->nk", matrix[..., num_arms:], gap))
+        sizes[num_arms:] = _effective(units, parts[-1])
+    for place, arm in enumerate(reversed(range(num_arms))):
         if np.any(matrix[..., place]):
-            chance = units.assignment if arm else 1 - units.assignment
-            inside = units.is_experimental & (units.x == arm)
-            parts.append(_share(ratio * inside / chance, f"unit of arm {arm}"))
+            inside, chance = units.in_arm(arm)
+            parts.append(_normalize(weights * inside / chance, f"units in arm {arm}"))
             values.append(matrix[..., place] * (units.y - eta[:, place])[:, None])
             sizes[place] = _effective(units, parts[-1])
     means = [share @ value for share, value in zip(parts, values, strict=True)]
@@ -163,36 +159,30 @@ def checked_member(
 ) -> Float[np.ndarray, " n"]:
     """Returns the weights of a subgroup; raises unless they are usable."""
     if member is None:
-        return np.ones(units.sample_size)
+        return np.ones(units.num_rows)
     member = np.asarray(member, float)
-    if member.shape != (units.sample_size,) or not np.all(
-        np.isfinite(member) & (member >= 0)
-    ):
-        raise ValueError(
-            f"a subgroup must be {units.sample_size} weights or booleans, one for each "
-            "row of both sources, none negative."
-        )
+    check_shape("subgroup", member, (units.num_rows,), ", a weight for each row")
+    if not np.all(np.isfinite(member) & (member >= 0)):
+        raise pb.InputError("subgroup", "must have finite weights, none negative.")
     if not member.any():
-        raise ValueError("the subgroup is empty: no row has a positive weight.")
+        raise TooFewUnitsError("subgroup", "is empty: no row has a positive weight.")
     return member
 
 
 def target_weights(units: HeldOutUnits, source: Source) -> Float[np.ndarray, " n"]:
     """Returns the weights of rows in the target population, 0 for other sources."""
-    inside = {
-        "both": np.ones(units.sample_size, bool),
-        "observational": ~units.is_experimental,
-        "experimental": units.is_experimental,
-    }[source]
-    return units.weights * inside
+    if source == "both":
+        return units.weights
+    return units.weights * (units.is_experimental == (source == "experimental"))
 
 
-def _share(weights: Float[np.ndarray, " n"], what: str) -> Float[np.ndarray, " n"]:
+def _normalize(weights: Float[np.ndarray, " n"], what: str) -> Float[np.ndarray, " n"]:
     total = weights.sum()
     if not total > 0:
-        raise ValueError(
-            f"the subgroup has no {what}; its average needs observational units and "
-            "both arms of the experiment."
+        raise TooFewUnitsError(
+            "subgroup",
+            f"has no {what}; its average needs observational units and both arms of the "
+            "experiment.",
         )
     return weights / total
 

@@ -1,16 +1,15 @@
-"""Held-out units made ready for averages: calibrated arms, and one target population."""
+"""Held-out units made ready for averages: shifted arms, and one target population."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from pns_infer.averages.arm_calibration import ArmCalibration, calibrate_arms
+from pns_infer.averages.arm_shift import ArmShift, shift_arms
 from pns_infer.averages.held_out import HeldOutUnits
 from pns_infer.averages.linear_means import Source
 from pns_infer.averages.score_test import ScoreTest
 from pns_infer.averages.source_model import (
-    RatioSummary,
     compare_sources,
     source_probability,
     target_ratio,
@@ -20,19 +19,41 @@ _DIFFERENT = 0.05  # p-value below which the sources' laws are taken to differ
 
 
 class PreparedUnits(NamedTuple):
-    """Units for averages, and what was found on the way.
+    """Findings about the two sources, and the units that averages are computed from.
 
     Attributes:
-      units: with calibrated mu, and a ratio where the sources' laws differ.
-      calibration: of the arms.
+      units: with shifted mu, and a ratio where the sources' laws differ.
+      arms: how far mu was shifted in each arm.
       laws: test of whether the covariates of both sources have one law.
-      ratio: how reweighting thins the sources out; None where the laws agree.
+      chance: of each row to be experimental, by a model that did not see it; None where
+        the laws agree.
     """
 
     units: HeldOutUnits
-    calibration: ArmCalibration
+    arms: ArmShift
     laws: ScoreTest
-    ratio: RatioSummary | None
+    chance: Float[np.ndarray, " n"] | None
+
+    def toward(self, source: Source) -> "PreparedUnits":
+        """Weights the units toward the covariates of a source; fits nothing again."""
+        if self.chance is None:
+            return self
+        ratio = target_ratio(self.chance, self.units.is_experimental, source)
+        return self._replace(units=self.units._replace(ratio=ratio))
+
+    @property
+    def effective_sizes(self) -> tuple[float, float] | None:
+        """Effective sample sizes of log and trial; None where nothing is reweighted."""
+        ratio, copies = self.units.ratio, self.units.copies
+        if ratio is None:
+            return None
+        parts = (~self.units.is_experimental, self.units.is_experimental)
+        log, trial = (
+            float(copies[part] @ ratio[part]) ** 2
+            / float(copies[part] @ ratio[part] ** 2)
+            for part in parts
+        )
+        return log, trial
 
 
 def prepare_units(
@@ -41,7 +62,7 @@ def prepare_units(
     fold: Int[np.ndarray, " n"],
     source: Source = "both",
 ) -> PreparedUnits:
-    """Calibrates the arms, tests the sources' laws, and reweights if they differ.
+    """Shifts the arms, tests the sources' laws, and reweights if they differ.
 
     Args:
       units: rows of both sources; their `ratio` is replaced.
@@ -51,30 +72,21 @@ def prepare_units(
 
     Example:
       >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import make_held_out_units
-      >>> source = np.repeat([0, 1], 4000)
-      >>> z = np.repeat([[0], [1], [1], [0]], [3000, 1000, 3000, 1000], axis=0)
-      >>> x, y = np.tile([[0, 0, 1, 1], [0, 1, 0, 1]], 2000)
-      >>> atoms = pb.Atoms(np.full((8000, 2, 2), 0.25), np.full((8000, 2), 0.5))
-      >>> units = make_held_out_units(atoms, source == 1, x, y, assignment=0.5)
-      >>> found = prepare_units(units, z, fold=np.arange(8000) // 4 % 2)
-      >>> round(found.laws.statistic, 3)  # Pearson's chi-squared of source and z
-      2000.0
-      >>> found.units.ratio[[0, 3000]].round(1).tolist()  # 1 / 0.75 and 1 / 0.25
-      [1.3, 4.0]
+      >>> from pns_infer.averages.held_out import example_units
+      >>> units = example_units()
+      >>> fold = np.arange(16) % 2
+      >>> found = prepare_units(units, np.repeat([[0.0], [1.0]], 8, axis=0), fold)
+      >>> found.laws.p_value, found.units.ratio  # the strata are as large in both sources
+      (1.0, None)
     """
-    calibrated, calibration = calibrate_arms(units, fold)
-    is_experimental = units.is_experimental
+    shifted, arms = shift_arms(units, fold)
     laws = compare_sources(
-        z, is_experimental, units.weights, units.cluster, units.copies
+        z, units.is_experimental, units.weights, units.cluster, units.copies
     )
-    if laws.p_value >= _DIFFERENT:
-        return PreparedUnits(
-            calibrated._replace(ratio=None), calibration, laws, ratio=None
+    chance = None
+    if laws.p_value < _DIFFERENT:
+        chance = source_probability(
+            z, units.is_experimental, fold, units.weights, units.copies
         )
-    copies = units.copies
-    chance = source_probability(z, is_experimental, fold, units.weights, copies=copies)
-    ratio = target_ratio(chance, is_experimental, source, copies)
-    calibrated = calibrated._replace(ratio=ratio.ratio)
-    return PreparedUnits(calibrated, calibration, laws, ratio)
+    prepared = PreparedUnits(shifted._replace(ratio=None), arms, laws, chance)
+    return prepared.toward(source)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pns_infer as pi
 import pytest
-from pns_infer.averages import balance as _balance
+from pns_infer.averages import overlap as _overlap
 from scipy import special
 
 KEY = jax.random.key(0)
@@ -83,8 +83,8 @@ def test_the_chance_is_that_of_two_normal_laws(monkeypatch):
     ratio = 0.5 * z[:, 0] - 0.125 + z[:, 1] ** 2 / 2 * (1 - 1 / 1.69) - np.log(1.3)
     found = pi.experimental_chance(rng, z, 1 - source, source)
     assert np.abs(found - special.expit(ratio))[np.abs(z).max(axis=1) < 2].max() < 0.03
-    monkeypatch.setattr(_balance, "_MOST_COLUMNS", 1)
-    monkeypatch.setattr(_balance, "_FITTED_ROWS", 10_000)
+    monkeypatch.setattr(_overlap, "_MOST_COLUMNS", 1)
+    monkeypatch.setattr(_overlap, "_FITTED_ROWS", 10_000)
     some = pi.experimental_chance(rng, z, 1 - source, source)
     assert np.abs(some - found).mean() < 0.02
 

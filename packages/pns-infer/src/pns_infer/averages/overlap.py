@@ -1,7 +1,7 @@
 """Counts of strata as if both sources had one law of covariates.
 
-Units of a stratum are similar, not equal. If the sources differ in how often they have
-which covariates, frequencies of the stratum differ although every unit's law is the same.
+Units of a stratum are similar, not equal. If the covariates of the sources have different
+laws, so do their frequencies in the stratum, although the law given covariates is the same.
 Overlap weights undo that: an observational unit counts by the chance that one with its
 covariates is experimental, and the other way around; then both sources have the covariates'
 law with density proportional to e (1 - e), e that chance.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from pns_infer.averages.source_model import fit_logistic, predict_logistic
+from pns_infer.averages.source_model import fit_logistic
 
 Array = Any  # NumPy or JAX
 _MOST_COLUMNS = 100  # of a full quadratic model
@@ -50,18 +50,22 @@ def experimental_chance(
     if len(used) > _FITTED_ROWS:
         used = rng.choice(used, _FITTED_ROWS, replace=False)
     share = num_experimental[used] / total[used]
-    beta = fit_logistic(_quadratic(z[used]), share, total[used])
+    predict = fit_logistic(_quadratic(z[used]), share, total[used])
     blocks = [z[start : start + _BLOCK] for start in range(0, len(z), _BLOCK)]
-    return np.concatenate([predict_logistic(_quadratic(b), beta) for b in blocks])
+    return np.concatenate([predict(_quadratic(block)) for block in blocks])
 
 
 def balanced_counts(
     stratum: Int[np.ndarray, " n"],
     chance: Float[np.ndarray, " n"],
-    observational: Num[Array, "n 2 2"],
-    experimental: Num[Array, "n 2 2"],
-    squares: tuple[Num[Array, "n 2 2"], Num[Array, "n 2 2"]] | None = None,
-) -> tuple[Float[np.ndarray, "num_strata 2 2"], Float[np.ndarray, "num_strata 2 2"]]:
+    observational: Num[Array, "n treatments levels"],
+    experimental: Num[Array, "n treatments levels"],
+    squares: tuple[Num[Array, "n treatments levels"], Num[Array, "n treatments levels"]]
+    | None = None,
+) -> tuple[
+    Float[np.ndarray, "num_strata treatments levels"],
+    Float[np.ndarray, "num_strata treatments levels"],
+]:
     """Sums rows by stratum with overlap weights, on the scale of effective sample sizes.
 
     Frequencies are weighted ones. Totals, of a stratum's observational counts and of each
@@ -107,9 +111,9 @@ def balanced_counts(
 
 
 def _sum_by(
-    stratum: Int[np.ndarray, " n"], values: Float[np.ndarray, "n 2 2"]
-) -> Float[np.ndarray, "num_strata 2 2"]:
-    sums = np.zeros((stratum.max() + 1, 2, 2))
+    stratum: Int[np.ndarray, " n"], values: Float[np.ndarray, "n treatments levels"]
+) -> Float[np.ndarray, "num_strata treatments levels"]:
+    sums = np.zeros((stratum.max() + 1, *values.shape[1:]))
     np.add.at(sums, stratum, values)
     return sums
 
