@@ -29,7 +29,9 @@ def make_frame(z: jax.Array | np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(np.asarray(z).astype(int)).add_prefix("z")
 
 
-def write_tables(out: Path, model: pns_dgp.LiModel, key: jax.Array) -> np.ndarray:
+def write_tables(
+    out: Path, model: pns_dgp.StructuralModel, key: jax.Array
+) -> np.ndarray:
     """Writes two tables and the people to answer for; returns their covariates."""
     sizes = (_OBSERVATIONAL.value, _EXPERIMENTAL.value)
     for source, count in zip(pns_dgp.SOURCES, sizes, strict=True):

@@ -50,7 +50,7 @@ def make_frame(z: np.ndarray) -> pd.DataFrame:
 
 def write_folder(
     folder: Path,
-    model: pns_dgp.LiModel,
+    model: pns_dgp.StructuralModel,
     key: jax.Array,
     count: int,
     source: pns_dgp.Source | None,

@@ -10,13 +10,14 @@ import numpy as np
 import pns_bounds as pb
 import pns_dgp
 import pytest
+from pns_dgp import _acic
 
 
 def sigmoid(t: float) -> float:
     return 1 / (1 + math.exp(-t))
 
 
-def slow_truth(model: pns_dgp.AcicModel, z):
+def slow_truth(model: _acic.AcicModel, z):
     """Loops over the hidden values and evaluates eq:treatment-model, eq:outcome-model."""
     k = len(model.hidden_probs)
     cells = np.zeros((2, 2, 2))
@@ -49,7 +50,7 @@ def slow_truth(model: pns_dgp.AcicModel, z):
     return cells, p
 
 
-def small_model(**changes) -> pns_dgp.AcicModel:
+def small_model(**changes) -> _acic.AcicModel:
     """Three distinct units to be drawn from, four covariates."""
     rows = np.array([[0.0, 1, -2, 3], [1, -1, 2, 0], [-1, 0, 0, -3]])
     settings = {"seed": 3, "gamma": 0.3, "num_active": 3, **changes}
@@ -159,32 +160,32 @@ def test_rows_do_not_depend_on_their_number_nor_on_the_source_of_another():
 def test_wrong_arguments_raise():
     model = small_model()
     key = jax.random.key(0)
-    with pytest.raises(ValueError, match="source must be one of"):
+    with pytest.raises(pb.InputError, match="source must be one of"):
         model.sample(key, 10, "trial")
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(pb.InputError, match="at least 1"):
         model.sample(key, 0, "observational")
-    with pytest.raises(ValueError, match=r"shape \[n, 4\].*got \[2, 3\]"):
+    with pytest.raises(pb.InputError, match=r"shape \[n, 4\].*got \[2, 3\]"):
         model.oracle(np.zeros((2, 3)))
-    with pytest.raises(ValueError, match=r"gamma \+ epsilon must be less than 0.5"):
+    with pytest.raises(pb.InputError, match=r"gamma \+ epsilon must be less than 0.5"):
         small_model(gamma=0.49, epsilon=0.05)
-    with pytest.raises(ValueError, match="row 1, column 2: nan"):
+    with pytest.raises(pb.InputError, match="row 1, column 2: nan"):
         model.oracle([[0, 0, 0, 0], [0, 0, np.nan, 0]])
-    with pytest.raises(ValueError, match="one typed key"):
+    with pytest.raises(pb.InputError, match="one typed key"):
         model.sample_population(jax.random.split(key, 3), 5)
-    with pytest.raises(TypeError, match="loop over keys"):
+    with pytest.raises(pb.InputError, match="loop over keys"):
         jax.vmap(lambda k: model.sample_population(k, 5))(jax.random.split(key, 3))
-    with pytest.raises(ValueError, match="k is at most 20, got 21"):
+    with pytest.raises(pb.InputError, match="num_hidden must be at most 20, got 21"):
         small_model(num_hidden=21).oracle(np.zeros((1, 4)))
     for field, value, message in (
-        ("alpha", np.full(5, 0.3), "sum to at most 1"),
+        ("alpha", np.full(5, 0.3), "absolute values that sum"),
         ("hidden_pairs", np.ones((2, 5, 5)), "j < l only"),
         ("hidden_probs", np.ones(5), "hidden_probs must lie inside"),
-        ("epsilon", 0.0, "epsilon be positive"),
+        ("epsilon", 0.0, "epsilon must be positive"),
         ("slope", np.zeros((2, 3)), r"slope must be finite numbers of shape \[2, 4\]"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(pb.InputError, match=message):
             dataclasses.replace(model, **{field: value})
-    with pytest.raises(ValueError, match="num_active must be between 1 and 4"):
+    with pytest.raises(pb.InputError, match="num_active must be between 1 and 4"):
         small_model(num_active=5)
-    with pytest.raises(ValueError, match="overlap must not be negative"):
+    with pytest.raises(pb.InputError, match="overlap must not be negative"):
         small_model(overlap=-1)

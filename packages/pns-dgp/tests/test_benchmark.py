@@ -5,6 +5,7 @@ import json
 import chex
 import numpy as np
 import pandas as pd
+import pns_bounds as pb
 import pns_dgp
 import pytest
 
@@ -56,9 +57,9 @@ def test_the_tables_are_plain_parquet_with_the_truth_in_columns(tmp_path):
 
 def test_an_existing_folder_and_bad_counts_are_refused(tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(pb.InputError, match="exists already"):
         export(MODELS["li"], tmp_path / "mine")
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(pb.InputError, match="num_observational must be .* at least 1"):
         pns_dgp.export_benchmark(MODELS["li"], tmp_path / "b", 0, 0, 10, 10)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -67,14 +68,14 @@ def test_names_that_clash_with_the_tables_are_refused(tmp_path):
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 3)))
     rows.columns = ["x", "age", "pns"]
     model = pns_dgp.acic_model(num_active=2, covariates=pns_dgp.RowCovariates(rows))
-    with pytest.raises(ValueError, match=r"may not be named \['pns', 'x'\]"):
+    with pytest.raises(pb.InputError, match=r"has covariates named \['pns', 'x'\]"):
         export(model, tmp_path / "bench")
 
 
 def test_numpy_numbers_are_numbers_and_large_seeds_are_refused(tmp_path):
     sizes = [np.int64(5)] * 3
     pns_dgp.export_benchmark(MODELS["li"], tmp_path / "a", np.int64(3), *sizes)
-    with pytest.raises(ValueError, match=r"seed must lie in \[0, 2\^32\)"):
+    with pytest.raises(pb.InputError, match=r"seed must lie in \[0, 2\^32\)"):
         pns_dgp.export_benchmark(MODELS["li"], tmp_path / "b", 2**40 + 1, 5, 5, 5)
 
 
@@ -97,16 +98,20 @@ def test_a_failed_export_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_what_is_not_a_benchmark_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not a benchmark: card.json"):
+    with pytest.raises(pb.InputError, match="is not a benchmark: card.json"):
         pns_dgp.read_benchmark(tmp_path)
     (tmp_path / "card.json").write_text(json.dumps({"format": "other"}))
-    with pytest.raises(ValueError, match="not in the format"):
+    with pytest.raises(pb.InputError, match="not in the format"):
         pns_dgp.read_benchmark(tmp_path)
     export(MODELS["li"], tmp_path / "bench")
     path = tmp_path / "bench" / "experimental.parquet"
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match="experimental.parquet cannot be read"):
+    with pytest.raises(
+        pb.InputError, match="experimental.parquet, which cannot be read"
+    ):
         pns_dgp.read_benchmark(tmp_path / "bench")
     path.unlink()
-    with pytest.raises(ValueError, match="experimental.parquet cannot be read"):
+    with pytest.raises(
+        pb.InputError, match="experimental.parquet, which cannot be read"
+    ):
         pns_dgp.read_benchmark(tmp_path / "bench")

@@ -8,13 +8,14 @@ import numpy as np
 import pns_bounds as pb
 import pns_dgp
 import pytest
+from pns_dgp import _curved
 
 
 def sigmoid(t: float) -> float:
     return 1 / (1 + math.exp(-t))
 
 
-def slow_cells(model: pns_dgp.CurvedModel, z):
+def slow_cells(model: _curved.CurvedModel, z):
     """Loops over curves and hidden values: the law of (X, Y_0, Y_1)."""
     cells = np.zeros((2, 2, 2))
     index = []
@@ -136,12 +137,12 @@ def test_confounding_needs_hidden_variables():
 )
 def test_parameters_that_make_no_sense_are_told(change, message):
     parameters = pns_dgp.random_curved_model(1).parameters()
-    with pytest.raises(ValueError, match=message):
-        pns_dgp.CurvedModel(**{**parameters, **change})
+    with pytest.raises(pb.InputError, match=message):
+        _curved.CurvedModel(**{**parameters, **change})
 
 
 def test_a_pair_of_covariates_is_the_least():
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(pb.InputError, match="at least 2"):
         pns_dgp.random_curved_model(0, num_covariates=1, num_binary=0)
 
 

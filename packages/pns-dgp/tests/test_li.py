@@ -23,7 +23,7 @@ def f_y(total: Fraction | int) -> int:
     return int(0 < total < 1) + int(1 < total < 2)
 
 
-def slow_truth(model: pns_dgp.LiModel, z) -> dict[tuple, Fraction]:
+def slow_truth(model: _li.LiModel, z) -> dict[tuple, Fraction]:
     """Enumerates hidden covariates and noise one by one, in rational numbers."""
     cells = {cell: Fraction(0) for cell in np.ndindex(2, 2, 2)}
     probs = [exact(p) for p in model.covariate_probs]
@@ -120,7 +120,7 @@ def test_every_identity_of_probability_holds_exactly():
 
 
 @pytest.fixture
-def coarse_model() -> pns_dgp.LiModel:
+def coarse_model() -> _li.LiModel:
     """Seven hidden covariates and three observed: eight z with many units each."""
     return pns_dgp.random_li_model(4, num_covariates=10, num_hidden=7)
 
@@ -177,7 +177,7 @@ def test_both_sources_share_the_outcome_law(coarse_model):
 def test_the_inequalities_of_the_outcome_are_strict():
     """A total of exactly 0, 1 or 2 is no response; close by there is one."""
     for beta, expected in ((0.0, (0, 0)), (1.0, (0, 0)), (0.0001, (1, 1))):
-        model = pns_dgp.LiModel((0.5,), 0.5, 0.5, (0.0,), (beta,), 0.0, 0)
+        model = _li.LiModel((0.5,), 0.5, 0.5, (0.0,), (beta,), 0.0, 0)
         # At z = 1 the total is beta + e_Y: beta = 1 meets both 1 and 2.
         truth = model.oracle([[1]])
         assert (truth.atoms.mu[0, 0], truth.atoms.mu[0, 1]) == expected
@@ -186,7 +186,7 @@ def test_the_inequalities_of_the_outcome_are_strict():
 
 
 def test_a_treatment_index_of_exactly_one_half_is_no_treatment():
-    model = pns_dgp.LiModel((0.5,), 0.25, 0.5, (0.5,), (0.0,), 0.0, 0)
+    model = _li.LiModel((0.5,), 0.25, 0.5, (0.5,), (0.0,), 0.0, 0)
     assert model.oracle([[1]]).atoms.joint[0, 1].sum() == 0.25  # only if e_X = 1
     units = model.sample_population(jax.random.key(0), 20_000)
     treated = np.asarray(units.x)[np.asarray(units.z)[:, 0] == 1].mean()
@@ -194,7 +194,7 @@ def test_a_treatment_index_of_exactly_one_half_is_no_treatment():
 
 
 def test_a_probability_next_to_one_does_not_wrap_around():
-    model = pns_dgp.LiModel((1 - 1e-11,), 0.5, 0.5, (0.0,), (0.0,), 0.0, 0)
+    model = _li.LiModel((1 - 1e-11,), 0.5, 0.5, (0.0,), (0.0,), 0.0, 0)
     assert np.all(model.sample_population(jax.random.key(0), 100).z == 1)
 
 
@@ -267,7 +267,7 @@ def test_the_panel_passes_the_filter_and_a_constant_treatment_does_not():
     constant = dataclasses.replace(models[0], beta=(0.0,) * 20, effect=0.5)
     assert pns_dgp.is_near_degenerate(constant)
     # A share of 0.12 passes at the default margin of 0.1, and fails at 0.15.
-    rare = pns_dgp.LiModel((0.12,), 0.5, 0.5, (-0.6,), (0.0005,), 0.0, 0)
+    rare = _li.LiModel((0.12,), 0.5, 0.5, (-0.6,), (0.0005,), 0.0, 0)
     rare = dataclasses.replace(rare, alpha=(0.0,))
     assert not pns_dgp.is_near_degenerate(rare)
     assert pns_dgp.is_near_degenerate(rare, margin=0.15)
@@ -278,29 +278,38 @@ def test_the_panel_passes_the_filter_and_a_constant_treatment_does_not():
 def test_wrong_arguments_raise():
     model = pns_dgp.li_model_1()
     key = jax.random.key(0)
-    with pytest.raises(ValueError, match="source must be one of .* got 'survey'"):
+    with pytest.raises(pb.InputError, match="source must be one of .* got 'survey'"):
         model.sample(key, 10, "survey")
     for n in (0, -3, 2.5, True):
-        with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
+        with pytest.raises(
+            pb.InputError, match="n must be a whole number of at least 1"
+        ):
             model.sample(key, n, "observational")
-    with pytest.raises(ValueError, match=r"z must have shape \[n, 15\].*got \[2, 20\]"):
+    with pytest.raises(
+        pb.InputError, match=r"z must have shape \[n, 15\].*got \[2, 20\]"
+    ):
         model.oracle(np.zeros((2, 20)))
     z = np.zeros((3, 15))
     z[1, 4] = 0.5
-    with pytest.raises(ValueError, match="1 entries .* row 1, column 4: 0.5"):
+    with pytest.raises(
+        pb.InputError, match="1 entries do not, .* row 1, column 4: 0.5"
+    ):
         model.oracle(z)
-    with pytest.raises(ValueError, match="multiples of 0.0001, got 5e-05"):
+    with pytest.raises(pb.InputError, match="multiples of 0.0001, got 5e-05"):
         dataclasses.replace(model, effect=0.00005)
     for value in (np.nan, np.inf, 1e6):
-        with pytest.raises(ValueError, match="must lie in"):
+        with pytest.raises(pb.InputError, match="must lie in"):
             dataclasses.replace(model, effect=value)
-    with pytest.raises(ValueError, match="k is at most 20, got 30"):
+    with pytest.raises(pb.InputError, match="num_hidden must be at most 20, got 30"):
         pns_dgp.random_li_model(0, 35, 30).oracle(np.zeros((1, 5)))
-    with pytest.raises(ValueError, match="num_hidden must leave"):
+    with pytest.raises(pb.InputError, match="num_hidden must leave"):
         pns_dgp.li_model_1(num_hidden=20)
-    with pytest.raises(ValueError, match="one entry per covariate, got 20, 2 and 20"):
+    with pytest.raises(
+        pb.InputError,
+        match="alpha must have an entry for each of the 20 covariates, got 2",
+    ):
         dataclasses.replace(model, alpha=(0.1, 0.2))
-    with pytest.raises(ValueError, match="inside"):
+    with pytest.raises(pb.InputError, match="inside"):
         dataclasses.replace(model, treatment_noise=1.0)
 
 

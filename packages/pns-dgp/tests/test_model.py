@@ -45,9 +45,9 @@ def test_cells_sum_to_the_truth_without_rounding():
 def test_cells_that_are_no_law_are_refused():
     negative = np.full((1, 2, 2, 2), 0.15)
     negative[0, 0, 0, 0] = -0.05
-    with pytest.raises(ValueError, match="probability law"):
+    with pytest.raises(pb.InputError, match="probability law"):
         pns_dgp.truth_from_cells(negative)
-    with pytest.raises(ValueError, match=r"cells must be \[n, 2, 2, 2\]"):
+    with pytest.raises(pb.InputError, match=r"cells must have shape \[n, 2, 2, 2\]"):
         pns_dgp.truth_from_cells(np.full(8, 0.125))
-    with pytest.raises(ValueError, match="probability law"):
+    with pytest.raises(pb.InputError, match="probability law"):
         pns_dgp.truth_from_cells(np.full((1, 2, 2, 2), 0.2))

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pns_bounds as pb
 import pns_dgp
 import pytest
 
@@ -29,9 +30,13 @@ def test_rows_of_a_user_must_be_given_again(tmp_path):
     rows = np.random.default_rng(0).normal(size=(50, 6))
     model = pns_dgp.acic_model(num_active=2, covariates=pns_dgp.RowCovariates(rows))
     pns_dgp.save_model(model, tmp_path / "model.json")
-    with pytest.raises(ValueError, match="made with 50 rows given by the user"):
+    with pytest.raises(
+        pb.InputError, match="covariates must be .*: 50 rows given by the user"
+    ):
         pns_dgp.load_model(tmp_path / "model.json")
-    with pytest.raises(ValueError, match="made with 50 rows given by the user"):
+    with pytest.raises(
+        pb.InputError, match="covariates must be .*: 50 rows given by the user"
+    ):
         others = pns_dgp.RowCovariates(rows * 2 + 1)
         pns_dgp.load_model(tmp_path / "model.json", covariates=others)
     loaded = pns_dgp.load_model(
@@ -51,5 +56,5 @@ def test_what_is_not_a_model_is_refused(tmp_path):
         '{"model": "AcicModel", "parameters": {}}',
     ):
         path.write_text(content)
-        with pytest.raises(ValueError, match="model.json is not a saved model"):
+        with pytest.raises(pb.InputError, match="model.json is not a saved model"):
             pns_dgp.load_model(path)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pandas as pd
+import pns_bounds as pb
 import pns_dgp
 import pytest
-from pns_dgp import _split
+from pns_dgp import _balance, _split
 from scipy import stats
 
 
@@ -35,7 +36,7 @@ def trial() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def split(trial) -> pns_dgp.ConfoundedSplit:
+def split(trial) -> _split.ConfoundedSplit:
     return pns_dgp.confounded_split(trial, "x", "y", "c", steep, seed=1)
 
 
@@ -112,11 +113,11 @@ def test_a_trial_that_was_not_randomized_is_noticed_in_the_joint_law():
 
 def test_the_difference_in_means_and_its_variance_by_hand():
     table = pd.DataFrame({"x": [1, 1, 0, 0, 0], "y": [1, 0, 1, 0, 0]})
-    roles = _split._Roles("x", "y", ("c",), None)
-    effect, variance = _split._difference(table, roles, np.arange(5))
+    x, y = table["x"].to_numpy(), table["y"].to_numpy(float)
+    effect, variance = _balance.difference_in_means(y, x, np.arange(5))
     np.testing.assert_allclose(effect, 1 / 2 - 1 / 3)
     np.testing.assert_allclose(variance, 2 / 16 + (4 / 9 + 1 / 9 + 1 / 9) / 9)
-    clustered = _split._difference(table, roles, np.array([0, 0, 1, 1, 2]))[1]
+    clustered = _balance.difference_in_means(y, x, np.array([0, 0, 1, 1, 2]))[1]
     np.testing.assert_allclose(clustered, 0 + ((2 / 3 - 1 / 3) ** 2 + 1 / 9) / 9)
 
 
@@ -194,12 +195,12 @@ def test_a_seed_names_the_split_and_clusters_stay_together(trial):
     ("change", "message"),
     [
         ({"treatment": "t"}, r"no column \['t'\]"),
-        ({"outcome": "z"}, "column z must hold 0 and 1"),
+        ({"outcome": "z"}, "must hold 0 and 1 in column z"),
         ({"hidden": []}, "at least one column"),
-        ({"hidden": ["c", "y"]}, "a column of its own"),
-        ({"cluster": "c"}, "a column of its own"),
-        ({"outcome": "x"}, "a column of its own"),
-        ({"outcome": "kind"}, "column kind must hold 0 and 1, got"),
+        ({"hidden": ["c", "y"]}, "a column for each role"),
+        ({"cluster": "c"}, "a column for each role"),
+        ({"outcome": "x"}, "a column for each role"),
+        ({"outcome": "kind"}, "must hold 0 and 1 in column kind, got"),
         ({"propensity": lambda c: np.ones(len(c))}, r"inside \(0, 1\)"),
         ({"propensity": lambda c: np.array([0.5])}, "must return"),
         ({"experimental_share": 1.0}, "experimental_share"),
@@ -213,19 +214,25 @@ def test_wrong_arguments_raise(trial, change, message):
         "propensity": steep,
         "seed": 0,
     }
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(pb.InputError, match=message):
         pns_dgp.confounded_split(trial, **{**arguments, **change})
 
 
 def test_a_trial_without_arms_or_with_gaps_is_refused(trial):
     for broken, message in (
-        (trial.assign(x=1), "a trial has arms"),
-        (trial.assign(z=trial["z"].where(trial["z"] > -2)), r"\['z'\] have missing"),
-        (trial.assign(z=np.inf), r"\['z'\] have missing or infinite"),
-        (pd.concat([trial, trial]), "must be unique"),
-        (trial.set_axis(["x", "y", "c", "z", "z"], axis=1), "must be unique"),
+        (trial.assign(x=1), "must have both arms"),
+        (
+            trial.assign(z=trial["z"].where(trial["z"] > -2)),
+            r"missing or infinite values; columns \['z'\]",
+        ),
+        (trial.assign(z=np.inf), r"missing or infinite values; columns \['z'\]"),
+        (pd.concat([trial, trial]), "unique column names and a unique index"),
+        (
+            trial.set_axis(["x", "y", "c", "z", "z"], axis=1),
+            "unique column names and a unique index",
+        ),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(pb.InputError, match=message):
             pns_dgp.confounded_split(broken, "x", "y", "c", steep, seed=0)
 
 

@@ -31,6 +31,11 @@ class Layout:
         return self.num_treatments, *levels
 
     @property
+    def response_shape(self) -> tuple[int, ...]:
+        """Shape of the law of (X, Y_0, ..., Y_{K-1}): a treatment and all outcomes."""
+        return self.num_treatments, *[self.num_levels] * self.num_treatments
+
+    @property
     def num_cells(self) -> int:
         """Pairs of treatment and level: entries of a joint law, or of one source."""
         return self.num_treatments * self.num_levels

@@ -1,18 +1,14 @@
 """Structural models of treatment and outcome, with their exact truth."""
 
-from pns_dgp._acic import AcicModel, acic_model
-from pns_dgp._benchmark import Benchmark, export_benchmark, read_benchmark
+from pns_dgp._acic import acic_model
+from pns_dgp._benchmark import export_benchmark, read_benchmark
 from pns_dgp._covariates import (
-    AcicCovariates,
-    Covariates,
     RowCovariates,
-    Scaling,
     load_acic_csv,
 )
-from pns_dgp._curved import CurvedModel, random_curved_model
+from pns_dgp._curved import random_curved_model
 from pns_dgp._li import (
     LI_PANEL_SEEDS,
-    LiModel,
     is_near_degenerate,
     li_model_1,
     random_li_model,
@@ -27,22 +23,14 @@ from pns_dgp._model import (
     truth_from_cells,
 )
 from pns_dgp._parameters import load_model, save_model
-from pns_dgp._split import ConfoundedSplit, confounded_split
+from pns_dgp._split import confounded_split
 
 __all__ = [
     "LI_PANEL_SEEDS",
     "SOURCES",
-    "AcicCovariates",
-    "AcicModel",
-    "Benchmark",
-    "ConfoundedSplit",
-    "Covariates",
-    "CurvedModel",
-    "LiModel",
     "Population",
     "RowCovariates",
     "Sample",
-    "Scaling",
     "Source",
     "StructuralModel",
     "Truth",

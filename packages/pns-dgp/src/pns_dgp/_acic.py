@@ -15,36 +15,21 @@ coefficients: they are drawn from a seed, and belong to the parameters that a ru
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Float, Int, Key, Num
+import pns_bounds as pb
+from jaxtyping import Float, Num, Shaped
 from scipy import special
 
 from pns_dgp._covariates import AcicCovariates, Covariates
-from pns_dgp._model import (
-    Array,
-    Population,
-    Sample,
-    Source,
-    Truth,
-    checked_rows,
-    source_key,
-    truth_by_chunks,
-)
-from pns_dgp._thresholds import (
-    draw_units,
-    plain_values,
-    response_cells,
-    set_arrays,
-)
+from pns_dgp._model import Array, checked_rows
+from pns_dgp._thresholds import ThresholdModel
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AcicModel:
+class AcicModel(ThresholdModel):
     """A high-dimensional model; see the module's formulas for the symbols.
 
     Attributes:
-      hidden_probs: [k] pi.
       gamma: strength of hidden confounding of the treatment.
       epsilon: least distance of P(X=1 | Z, H) from 0 and 1.
       alpha: [k], absolute values summing to at most 1.
@@ -59,46 +44,51 @@ class AcicModel:
       covariates: where Z comes from.
     """
 
-    hidden_probs: Float[np.ndarray, " k"]
     gamma: float
     epsilon: float
     alpha: Float[np.ndarray, " k"]
     propensity_intercept: float
     propensity_slope: Float[np.ndarray, " d"]
-    intercept: Float[np.ndarray, "2"]
-    slope: Float[np.ndarray, "2 d"]
-    hidden_effect: Float[np.ndarray, "2 k"]
-    hidden_pairs: Float[np.ndarray, "2 k k"]
-    modulation: Float[np.ndarray, "2 k"]
-    modulator: Float[np.ndarray, "2 k d"]
+    intercept: Float[np.ndarray, " arms"]
+    slope: Float[np.ndarray, "arms d"]
+    hidden_effect: Float[np.ndarray, "arms k"]
+    hidden_pairs: Float[np.ndarray, "arms k k"]
+    modulation: Float[np.ndarray, "arms k"]
+    modulator: Float[np.ndarray, "arms k d"]
     covariates: Covariates = dataclasses.field(default_factory=AcicCovariates)
 
     def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""
         k, d = len(self.hidden_probs), len(self.covariates.names)
-        shapes = {
-            "hidden_probs": (k,),
-            "alpha": (k,),
-            "propensity_slope": (d,),
-            "intercept": (2,),
-            "slope": (2, d),
-            "hidden_effect": (2, k),
-            "hidden_pairs": (2, k, k),
-            "modulation": (2, k),
-            "modulator": (2, k, d),
-        }
-        set_arrays(self, shapes)
+        self._set_arrays(
+            hidden_probs=(k,),
+            alpha=(k,),
+            propensity_slope=(d,),
+            intercept=(2,),
+            slope=(2, d),
+            hidden_effect=(2, k),
+            hidden_pairs=(2, k, k),
+            modulation=(2, k),
+            modulator=(2, k, d),
+        )
         if np.abs(self.alpha).sum() > 1 + 1e-12:
-            raise ValueError("the absolute values of alpha must sum to at most 1.")
-        if not (self.gamma >= 0 and self.epsilon > 0):  # false for NaN, too
-            raise ValueError("gamma must not be negative, and epsilon be positive.")
+            raise pb.InputError(
+                "alpha", "must have absolute values that sum to at most 1."
+            )
+        for name, ok, rule in (
+            ("gamma", self.gamma >= 0, "must not be negative"),  # false for NaN, too
+            ("epsilon", self.epsilon > 0, "must be positive"),
+        ):
+            if not ok:
+                raise pb.InputError(name, f"{rule}, got {getattr(self, name)}.")
         if self.gamma + self.epsilon >= 0.5:
-            raise ValueError(
-                "gamma + epsilon must be less than 0.5, or no treatment probability "
-                f"is left; got {self.gamma} + {self.epsilon}."
+            raise pb.InputError(
+                "gamma",
+                "+ epsilon must be less than 0.5 to leave room for P(X=1 | z), got "
+                f"{self.gamma} + {self.epsilon}.",
             )
         if np.any(np.tril(self.hidden_pairs) != 0):
-            raise ValueError("hidden_pairs must have entries for j < l only.")
+            raise pb.InputError("hidden_pairs", "must have entries for j < l only.")
 
     @property
     def num_covariates(self) -> int:
@@ -109,45 +99,27 @@ class AcicModel:
         """Computes p(z) = P(X=1 | z) [n]."""
         return self._propensity(checked_rows(z, self.num_covariates))
 
-    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
-        """Draws units with both potential outcomes."""
-        z, (x, _), (y0, y1) = self._draw(key, n)
-        return Population(z=z, x=x, y0=y0, y1=y1)
-
-    def sample(self, key: Key[jax.Array, ""], n: int, source: Source) -> Sample:
-        """Draws a table of n rows; not for `vmap`, whose rows NumPy cannot draw."""
-        z, (chosen, coin), (y0, y1) = self._draw(source_key(key, source), n)
-        x = chosen if source == "observational" else coin
-        return Sample(z=z, x=x, y=np.where(x == 1, y1, y0))
-
-    def oracle(self, z: Num[Array, "n d"]) -> Truth:
-        """Computes the truth at z [n, d] by summation over the 2^k hidden values."""
-        z = checked_rows(z, self.num_covariates)
-        return truth_by_chunks(self._cells, z, len(self.hidden_probs))
-
-    def _cells(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 2 2"]:
-        return response_cells(z, self.hidden_probs, self._probabilities)
-
     def parameters(self) -> dict[str, Any]:
         """Returns every coefficient, ready for JSON."""
-        return {**plain_values(self), "covariates": self.covariates.describe()}
+        return {**super().parameters(), "covariates": self.covariates.describe()}
 
-    def _propensity(self, z: np.ndarray) -> np.ndarray:
+    def _propensity(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "..."]:
         least = self.epsilon + self.gamma
         logit = self.propensity_intercept + z @ self.propensity_slope
         return least + (1 - 2 * least) * special.expit(logit)
 
-    def _probabilities(
-        self, z: Float[np.ndarray, "... d"], hidden: Num[np.ndarray, "... k"]
-    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "2 ..."]]:
-        """Computes P(X=1 | z, h) [...] and P(Y_x=1 | z, h) [2, ...].
+    def _covariates(
+        self, rng: np.random.Generator, n: int
+    ) -> Float[np.ndarray, "n num_covariates"]:
+        return self.covariates.draw(rng, n)
 
-        z [..., d] and hidden [..., k] broadcast against each other.
-        """
+    def _probabilities(
+        self, z: Float[np.ndarray, "... d"], hidden: Shaped[np.ndarray, "... k"]
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
         centered = hidden - self.hidden_probs
         p_x = self._propensity(z) + self.gamma * (centered @ self.alpha)
         logits = []
-        for x in (0, 1):
+        for x in range(pb.BINARY.num_treatments):
             modulated = self.modulation[x] * (z @ self.modulator[x].T)  # [..., k]
             pairs = np.sum((centered @ self.hidden_pairs[x]) * centered, axis=-1)
             logits.append(
@@ -158,21 +130,6 @@ class AcicModel:
                 + np.sum(modulated * centered, axis=-1)
             )
         return p_x, special.expit(np.stack(logits))
-
-    def _draw(
-        self, key: Key[jax.Array, ""], n: int
-    ) -> tuple[
-        Float[np.ndarray, "n d"], Int[np.ndarray, "2 n"], Int[np.ndarray, "2 n"]
-    ]:
-        """Draws z, (own choice, fair coin) and (y0, y1)."""
-        return draw_units(
-            key,
-            n,
-            self.num_covariates,
-            self.hidden_probs,
-            self.covariates.draw,
-            self._probabilities,
-        )
 
 
 def acic_model(
@@ -188,45 +145,37 @@ def acic_model(
     """Draws a high-dimensional model from a seed.
 
     With the defaults P(X=1 | z) runs from 0.07 to 0.93 and P(X=1 | z, h) from 0.01 to
-    0.99; one unit in seven or eight has P(X=1 | z) below 0.15 or above 0.85: regions of
-    thin overlap, by design. The hidden variables that lead to treatment also lead to
-    response, so confounding does not cancel. Its strength and overlap are tied by the
-    paper's formula: P(X=1 | z) cannot come closer to 0 or 1 than epsilon + gamma.
+    0.99; one unit in seven or eight has P(X=1 | z) below 0.15 or above 0.85, so that
+    overlap is thin by design. The hidden variables that raise the probability of
+    treatment also raise that of the outcome, so confounding does not cancel. Its strength
+    limits overlap: P(X=1 | z) cannot come closer to 0 or 1 than epsilon + gamma.
 
     Args:
       seed: names the coefficients; the same arguments give the same model anywhere.
       num_hidden: k, the number of hidden binaries.
       gamma: strength of hidden confounding of the treatment.
       epsilon: least distance of P(X=1 | z, h) from 0 and 1.
-      overlap: 0 is thinnest; larger values pull p(z) towards 1/2.
+      overlap: larger values pull p(z) toward 1/2; 0 gives the thinnest overlap.
       hidden_strength: scales what the hidden variables do to the outcome.
       num_active: how many covariates enter each linear index.
       covariates: where Z comes from; the challenge's law by default, or `RowCovariates`.
-
-    Returns:
-      The model; its coefficients are in `parameters()`.
 
     Example:
       >>> import numpy as np
       >>> from pns_dgp import RowCovariates
       >>> rows = np.random.default_rng(0).normal(size=(500, 3))
       >>> model = acic_model(seed=0, num_active=2, covariates=RowCovariates(rows))
-      >>> far = 1000 * model.propensity_slope
-      >>> model.propensity(np.stack([-far, far])).round(3).tolist()
-      [0.07, 0.93]
-      >>> truth = model.oracle(np.eye(3))
-      >>> treated = truth.atoms.joint[:, 1].sum(axis=-1)  # sums the hidden out
-      >>> (treated / model.propensity(np.eye(3))).round(6).tolist()
-      [1.0, 1.0, 1.0]
-      >>> truth.pns.round(3).tolist()
+      >>> model.oracle(np.eye(3)).pns.round(3).tolist()
       [0.182, 0.037, 0.174]
     """
     covariates = AcicCovariates() if covariates is None else covariates
     d, k = len(covariates.names), num_hidden
     if not 1 <= num_active <= d:
-        raise ValueError(f"num_active must be between 1 and {d}, got {num_active}.")
+        raise pb.InputError(
+            "num_active", f"must be between 1 and {d}, got {num_active}."
+        )
     if overlap < 0:
-        raise ValueError(f"overlap must not be negative, got {overlap}.")
+        raise pb.InputError("overlap", f"must not be negative, got {overlap}.")
     rng = np.random.default_rng(seed)  # PCG64, stable by promise
 
     def index(norm: float) -> np.ndarray:

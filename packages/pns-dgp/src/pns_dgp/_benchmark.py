@@ -1,4 +1,4 @@
-"""A model as a folder of tables that anybody can read, with its exact truth.
+"""A model as a folder of plain tables, with its exact truth.
 
 observational.parquet   covariates z..., x, y
 experimental.parquet    covariates z..., x, y
@@ -22,10 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
+from pns_dgp._acic import AcicModel
 from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count
 
 _FORMAT = "pns-benchmark 1"
-_TRUTH = ("p00", "p01", "p10", "p11", "mu0", "mu1", "pns", "harm", "lower", "upper")
+_CELLS = tuple(reversed(pb.BINARY.eta_names))  # p00, ..., then mu0, mu1
+_TRUTH = (*_CELLS, "pns", "harm", "lower", "upper")
 
 
 class Benchmark(NamedTuple):
@@ -57,66 +59,58 @@ def export_benchmark(
       num_test: rows of the test table, drawn from the same law.
 
     Returns:
-      What was written.
+      What was written: `observational`, `experimental`, `z_test`, `truth` and `card`.
 
     Example:
       >>> import tempfile
-      >>> import numpy as np
-      >>> from pns_dgp import RowCovariates, acic_model
-      >>> rows = np.random.default_rng(0).normal(size=(500, 3))
-      >>> model = acic_model(num_active=2, covariates=RowCovariates(rows))
+      >>> from pns_dgp import random_curved_model
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     written = export_benchmark(model, f"{folder}/new", 0, 100, 20_000, 20_000)
-      >>> _, x, y = written.experimental
-      >>> round(float(y[x == 1].mean()), 2), round(float(y[x == 0].mean()), 2)
-      (0.51, 0.54)
-      >>> written.truth.atoms.mu.mean(axis=0)[::-1].round(2).tolist()
-      [0.51, 0.54]
+      ...     made = export_benchmark(random_curved_model(0), f"{folder}/a", 0, 30, 20, 10)
+      >>> made.card["rows"]
+      {'observational': 30, 'experimental': 20, 'test': 10}
     """
     folder, seed, names = Path(folder), int(seed), _covariate_names(model)
-    counts = (num_observational, num_experimental, num_test)
-    _check_export(folder, seed, counts, names)
+    rows = {
+        "observational": num_observational,
+        "experimental": num_experimental,
+        "test": num_test,
+    }
+    if folder.exists():
+        raise pb.InputError("folder", f"{folder} exists already; name a new one.")
+    for part, count in rows.items():
+        check_count(count, f"num_{part}")
+    if not 0 <= seed < 2**32:
+        raise pb.InputError("seed", f"must lie in [0, 2^32), got {seed}.")
+    taken = {"x", "y", *_TRUTH} & set(names)
+    if taken:
+        raise pb.InputError(
+            "model",
+            f"has covariates named {sorted(taken)}, which are names of other columns of "
+            "the tables.",
+        )
     table_key, test_key = jax.random.split(jax.random.key(seed))
     tables = {
-        source: jax.tree.map(np.asarray, model.sample(table_key, count, source))
-        for source, count in zip(SOURCES, counts[:2], strict=True)
+        source: jax.tree.map(np.asarray, model.sample(table_key, rows[source], source))
+        for source in SOURCES
     }
     z_test = np.asarray(model.sample_population(test_key, num_test).z)
     truth = model.oracle(z_test)
-    card = _make_card(model, seed, counts, truth)
+    card = _make_card(model, seed, rows, truth)
     benchmark = Benchmark(**tables, z_test=z_test, truth=truth, card=card)
     _write_folder(folder, benchmark)
     return benchmark
 
 
-def _check_export(
-    folder: Path, seed: int, counts: tuple[int, ...], names: list[str]
-) -> None:
-    if folder.exists():
-        raise ValueError(f"{folder} exists already; name a new folder.")
-    for count in counts:
-        check_count(count)
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must lie in [0, 2^32), got {seed}.")
-    taken = {"x", "y", *_TRUTH} & set(names)
-    if taken:
-        raise ValueError(
-            f"covariates may not be named {sorted(taken)}: the tables have columns of "
-            "their own by these names."
-        )
-
-
 def _make_card(
-    model: StructuralModel, seed: int, counts: tuple[int, ...], truth: Truth
+    model: StructuralModel, seed: int, rows: dict[str, int], truth: Truth
 ) -> dict[str, Any]:
     """Says what was drawn, and by what."""
-    parts = (*SOURCES, "test")
     return {
         "format": _FORMAT,
         "model": type(model).__name__,
         "parameters": model.parameters(),
         "seed": seed,
-        "rows": {part: int(n) for part, n in zip(parts, counts, strict=True)},
+        "rows": {part: int(count) for part, count in rows.items()},
         "covariates": _covariate_names(model),
         "averages": {
             name: float(values.mean()) for name, values in _truth_columns(truth).items()
@@ -142,77 +136,57 @@ def _write_folder(folder: Path, benchmark: Benchmark) -> None:
 
 
 def read_benchmark(folder: str | os.PathLike) -> Benchmark:
-    """Reads a folder that `export_benchmark` wrote; arrays are bit for bit the same.
-
-    Args:
-      folder: the benchmark.
-
-    Raises:
-      ValueError: if the folder is not a benchmark or is incomplete.
+    """Reads a folder that `export_benchmark` wrote; the arrays are bit-identical.
 
     Example:
       >>> import tempfile
-      >>> import numpy as np
-      >>> from pns_dgp import RowCovariates, acic_model
-      >>> rows = np.random.default_rng(0).normal(size=(500, 3))
-      >>> model = acic_model(num_active=2, covariates=RowCovariates(rows))
+      >>> from pns_dgp import random_curved_model
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     written = export_benchmark(model, f"{folder}/new", 0, 300, 200, 100)
-      ...     found = read_benchmark(f"{folder}/new")
-      >>> bool(np.all(found.experimental.z == written.experimental.z)), found.card["rows"]
-      (True, {'observational': 300, 'experimental': 200, 'test': 100})
-      >>> float(np.abs(found.truth.pns - model.oracle(found.z_test).pns).max())
-      0.0
+      ...     made = export_benchmark(random_curved_model(0), f"{folder}/a", 0, 30, 20, 10)
+      ...     bool((read_benchmark(f"{folder}/a").truth.pns == made.truth.pns).all())
+      True
     """
     folder = Path(folder)
     try:
         card = json.loads((folder / "card.json").read_text())
     except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"{folder} is not a benchmark: card.json: {error}.") from error
+        raise pb.InputError(
+            "folder", f"{folder} is not a benchmark: card.json: {error}."
+        ) from error
     if not isinstance(card, dict) or card.get("format") != _FORMAT:
-        raise ValueError(f"{folder} is not in the format '{_FORMAT}'.")
+        raise pb.InputError("folder", f"{folder} is not in the format '{_FORMAT}'.")
     names = card["covariates"]
     samples = {}
     for source in SOURCES:
-        table = _read_table(folder / f"{source}.parquet", [*names, "x", "y"])
-        samples[source] = Sample(
-            z=_matrix(table, names),
-            x=table["x"].to_numpy(),
-            y=table["y"].to_numpy(),
-        )
-    table = _read_table(folder / "test.parquet", [*names, *_TRUTH])
-    return Benchmark(
-        **samples, z_test=_matrix(table, names), truth=_read_truth(table), card=card
+        columns = _read_columns(folder / f"{source}.parquet", [*names, "x", "y"])
+        z = np.stack([columns[name] for name in names], axis=1)
+        samples[source] = Sample(z=z, x=columns["x"], y=columns["y"])
+    columns = _read_columns(folder / "test.parquet", [*names, *_TRUTH])
+    eta = np.stack([columns[name] for name in pb.BINARY.eta_names], axis=-1)
+    truth = Truth(
+        atoms=pb.unpack_atoms(eta),
+        pns=columns["pns"],
+        harm=columns["harm"],
+        interval=pb.Interval(columns["lower"], columns["upper"]),
     )
-
-
-def _read_truth(table: pa.Table) -> Truth:
-    column = {name: table[name].to_numpy() for name in _TRUTH}
-    joint = np.stack([column[name] for name in _TRUTH[:4]], axis=-1)
-    return Truth(
-        atoms=pb.Atoms(
-            joint=joint.reshape(-1, 2, 2),
-            mu=np.stack([column["mu0"], column["mu1"]], axis=-1),
-        ),
-        pns=column["pns"],
-        harm=column["harm"],
-        interval=pb.Interval(column["lower"], column["upper"]),
-    )
+    z_test = np.stack([columns[name] for name in names], axis=1)
+    return Benchmark(**samples, z_test=z_test, truth=truth, card=card)
 
 
 def _covariate_names(model: StructuralModel) -> list[str]:
-    covariates = getattr(model, "covariates", None)
-    if covariates is not None:
-        return list(covariates.names)
+    if isinstance(model, AcicModel):
+        return list(model.covariates.names)
     return [f"Z{i + 1}" for i in range(model.num_covariates)]
 
 
 def _truth_columns(truth: Truth) -> dict[str, np.ndarray]:
-    joint, mu = truth.atoms
-    cells = [joint[:, x, y] for x, y in np.ndindex(2, 2)]
-    ends = [truth.interval.lower, truth.interval.upper]
-    values = [*cells, mu[:, 0], mu[:, 1], truth.pns, truth.harm, *ends]
-    return dict(zip(_TRUTH, values, strict=True))
+    eta = pb.pack_atoms(truth.atoms)
+    return {
+        **dict(zip(_CELLS, eta.T[::-1], strict=True)),
+        "pns": truth.pns,
+        "harm": truth.harm,
+        **truth.interval._asdict(),
+    }
 
 
 def _write_files(folder: Path, benchmark: Benchmark) -> None:
@@ -257,16 +231,14 @@ All parameters of the structural model are in `card.json`.
 """
 
 
-def _read_table(path: Path, names: list[str]) -> pa.Table:
+def _read_columns(path: Path, names: list[str]) -> dict[str, np.ndarray]:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
+        raise pb.InputError(
+            "folder", f"holds {path}, which cannot be read as Parquet: {error}"
+        ) from error
     missing = [name for name in names if name not in table.column_names]
     if missing:
-        raise ValueError(f"{path} lacks the columns {missing[:5]}.")
-    return table
-
-
-def _matrix(table: pa.Table, names: list[str]) -> np.ndarray:
-    return np.stack([table[name].to_numpy() for name in names], axis=1)
+        raise pb.InputError("folder", f"holds {path} without columns {missing[:5]}.")
+    return {name: table[name].to_numpy() for name in names}

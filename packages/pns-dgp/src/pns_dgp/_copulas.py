@@ -10,20 +10,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from pns_bounds import InputError
 from scipy import special
 
 
 def draw_scores(
     rng: np.random.Generator, n: int, size: int, copula: dict[str, Any]
 ) -> Float[np.ndarray, "n size"]:
-    """Draws n rows of normal scores [n, size] from an exchangeable copula.
-
-    Args:
-      rng: the stream.
-      n: how many rows.
-      size: how many dependent columns.
-      copula: its `family`, and `parameter` (and `df`) as that family has them.
-    """
+    """Draws normal scores from a copula: its `family`, `parameter` and perhaps `df`."""
     family = copula["family"]
     if family == "independence":
         return rng.standard_normal((n, size))
@@ -38,17 +32,11 @@ def draw_scores(
         return special.ndtri(special.stdtr(df, scores))
     if family not in _FRAILTY:
         known = ["independence", "gaussian", "student", *_FRAILTY]
-        raise ValueError(f"copula family must be one of {known}, got {family!r}.")
+        raise InputError("copula", f"must be one of {known}, got {family!r}.")
     draw_frailty, psi = _FRAILTY[family]
     theta = copula["parameter"]
     frailty = draw_frailty(rng, theta, (n, 1))
     return special.ndtri(psi(rng.standard_exponential((n, size)) / frailty, theta))
-
-
-def _draw_gamma(
-    rng: np.random.Generator, theta: float, shape: tuple[int, ...]
-) -> np.ndarray:
-    return rng.standard_gamma(1 / theta, shape)
 
 
 def _draw_stable(
@@ -62,12 +50,6 @@ def _draw_stable(
         / np.sin(angle) ** theta
         * (np.sin((1 - index) * angle) / energy) ** (theta - 1)
     )
-
-
-def _draw_log_series(
-    rng: np.random.Generator, theta: float, shape: tuple[int, ...]
-) -> np.ndarray:
-    return rng.logseries(-np.expm1(-theta), shape).astype(np.float64)
 
 
 def _draw_sibuya(
@@ -87,10 +69,13 @@ def _draw_sibuya(
 
 
 _FRAILTY = {
-    "clayton": (_draw_gamma, lambda t, theta: (1 + t) ** (-1 / theta)),
+    "clayton": (
+        lambda rng, theta, shape: rng.standard_gamma(1 / theta, shape),
+        lambda t, theta: (1 + t) ** (-1 / theta),
+    ),
     "gumbel": (_draw_stable, lambda t, theta: np.exp(-(t ** (1 / theta)))),
     "frank": (
-        _draw_log_series,
+        lambda rng, theta, shape: rng.logseries(-np.expm1(-theta), shape) + 0.0,
         lambda t, theta: -np.log1p(np.expm1(-theta) * np.exp(-t)) / theta,
     ),
     "joe": (_draw_sibuya, lambda t, theta: 1 - (-np.expm1(-t)) ** (1 / theta)),

@@ -1,10 +1,10 @@
 """The 200 covariates of the ACIC 2019 high-dimensional track: their law, or your rows.
 
 The challenge's covariates were simulated: 30 blocks of dependent columns, each block one
-exchangeable copula, and 20 independent columns. The law is a table of facts in this
-package, so fresh rows are unlimited. Structural models use the columns winsorized at
-their 0.5 and 99.5 percentiles, then standardized: the raw tails, to 80,466, would
-otherwise rule every linear index.
+exchangeable copula, and 20 independent columns. This package holds the law as a table, so
+it can draw any number of fresh rows. Structural models use the columns winsorized at their
+0.5 and 99.5 percentiles, then standardized: otherwise the raw tails, up to 80,466, would
+dominate every linear index.
 """
 
 import dataclasses
@@ -15,17 +15,18 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Key
+from pns_bounds import InputError
 from scipy import special
 
 from pns_dgp._copulas import draw_scores
 from pns_dgp._margins import Margin, make_margin
-from pns_dgp._model import check_count
+from pns_dgp._model import check_count, check_entries
 from pns_dgp._rng import map_blocks
 
 _PERCENTILES = (0.005, 0.995)
@@ -44,6 +45,7 @@ class Scaling(NamedTuple):
         return (np.clip(raw, self.low, self.high) - self.mean) / self.deviation
 
 
+@runtime_checkable
 class Covariates(Protocol):
     """Where a high-dimensional model takes its covariates from."""
 
@@ -57,7 +59,7 @@ class Covariates(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Says in JSON's terms where the rows come from."""
+        """Says where the rows come from, ready for JSON."""
         ...
 
 
@@ -95,7 +97,7 @@ class AcicCovariates:
     @functools.cached_property
     def scaling(self) -> Scaling:
         """Winsorizing and standardizing constants, computed from the law itself."""
-        # The midpoints of 20,000 equally likely slices integrate each margin.
+        # Each margin is integrated over the midpoints of 20,000 equally likely slices.
         middles = special.ndtri((np.arange(20_000) + 0.5) / 20_000)
         limits = special.ndtri(np.array(_PERCENTILES))
         rows = []
@@ -144,24 +146,19 @@ class RowCovariates:
         Args:
           rows: a DataFrame of numbers, for example from `load_acic_csv`, or an array.
         """
-        if isinstance(rows, pd.DataFrame):
-            self._names = tuple(str(name) for name in rows.columns)
-            raw = rows.to_numpy(np.float64)
-        else:
-            raw = np.asarray(rows, np.float64)
-            self._names = tuple(f"Z{i + 1}" for i in range(np.shape(raw)[-1:][0]))
+        raw = np.asarray(rows, np.float64)
         if raw.ndim != 2 or not raw.size:
-            raise ValueError(
-                f"rows must have shape [num_rows, num_covariates], got {raw.shape}."
+            raise InputError(
+                "rows",
+                f"must have shape [num_rows, num_covariates], got {list(raw.shape)}.",
             )
-        if len(set(self._names)) < len(self._names):
-            raise ValueError(f"columns must have different names, got {self._names}.")
-        if not np.all(np.isfinite(raw)):
-            row, column = (int(i) for i in np.argwhere(~np.isfinite(raw))[0])
-            raise ValueError(
-                "rows must be finite; the first that is not is row "
-                f"{row}, column {self._names[column]}."
-            )
+        names = [f"Z{i + 1}" for i in range(raw.shape[1])]
+        if isinstance(rows, pd.DataFrame):
+            names = [str(name) for name in rows.columns]
+        self._names = tuple(names)
+        if len(set(names)) < len(names):
+            raise InputError("rows", f"must have different column names, got {names}.")
+        check_entries("rows", raw, np.isfinite(raw), "be finite", self._names)
         low, high = np.quantile(raw, _PERCENTILES, axis=0)
         kept = np.clip(raw, low, high)
         deviation = kept.std(axis=0)
@@ -204,8 +201,7 @@ def load_acic_csv(
     A file has a row per unit and the columns Y, A (outcome and treatment, which are
     not used here) and V1 to V200. **The challenge shuffled the columns anew for each of
     its data-generating processes**: V7 of files from two processes are different
-    covariates. Pool only files of one process; the covariate law of this package, whose
-    columns are in the original order, has no such trouble.
+    covariates, so pool only files of one process.
 
     Args:
       paths: one file or several of one process.
@@ -213,26 +209,19 @@ def load_acic_csv(
     Returns:
       DataFrame with the columns V1 to V200, float32, rows in the files' order.
 
-    Raises:
-      ValueError: naming file, column and row, if a file cannot be read as such.
-
     Example:
-      >>> import pathlib
-      >>> import tempfile
-      >>> names = ["Y", "A", *(f"V{i}" for i in range(200, 0, -1))]  # in any order
-      >>> values = [1, 0, *range(200, 0, -1)]
-      >>> text = "".join(",".join(map(str, row)) + chr(10) for row in (names, values))
+      >>> import pathlib, tempfile
+      >>> names = ",".join(f"V{i}" for i in range(1, 201))
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     path = pathlib.Path(folder, "unit.csv")
-      ...     _ = path.write_text(text)
-      ...     frame = load_acic_csv([path, path])
-      >>> frame[["V1", "V200"]].to_numpy().tolist()
-      [[1.0, 200.0], [1.0, 200.0]]
+      ...     path = pathlib.Path(folder, "units.csv")
+      ...     _ = path.write_text(names + chr(10) + ",".join(["1"] * 200))
+      ...     load_acic_csv([path, path]).shape
+      (2, 200)
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     if not paths:
-        raise ValueError("load_acic_csv needs at least one file.")
+        raise InputError("paths", "must name at least one file.")
     return pd.concat([_load_one(path) for path in paths], ignore_index=True)
 
 
@@ -241,25 +230,22 @@ def _load_one(path: str | os.PathLike) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
-        raise ValueError(f"{path} cannot be read as CSV: {error}") from error
+        raise InputError(f"{path}", f"cannot be read as CSV: {error}") from error
     except pd.errors.EmptyDataError as error:
-        raise ValueError(f"{path} is empty.") from error
+        raise InputError(f"{path}", "is empty.") from error
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
-        raise ValueError(
-            f"{path} lacks {len(missing)} of the columns V1 to V200, the first is "
-            f"{missing[0]}; it has {len(frame.columns)} columns."
+        raise InputError(
+            f"{path}",
+            f"lacks {len(missing)} of the columns V1 to V200, the first is "
+            f"{missing[0]}; it has {len(frame.columns)} columns.",
         )
     if frame.empty:
-        raise ValueError(f"{path} has a header and no rows.")
+        raise InputError(f"{path}", "has a header and no rows.")
     numbers = frame[wanted].apply(pd.to_numeric, errors="coerce")
     numbers = numbers.where(numbers.abs() < np.finfo(np.float32).max)
     bad = ~np.isfinite(numbers.to_numpy(np.float64))
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(
-            f"{path}: column {wanted[column]}, data row {row + 1}, must be a finite "
-            f"number, got {frame[wanted[column]].iloc[row]!r}; {int(bad.sum())} entries "
-            "are affected."
-        )
+    check_entries(
+        f"{path}", frame[wanted].to_numpy(), ~bad, "hold finite numbers", wanted
+    )
     return numbers.astype(np.float32)

@@ -1,4 +1,4 @@
-"""A structural model with no few linear combinations that decide everything.
+"""A structural model that is not a function of a few linear combinations of covariates.
 
     Z: independent standard normal columns, then fair coins, -1 or 1
     H_j ~ Bernoulli(pi_j), hidden;  D_j = H_j - pi_j
@@ -8,38 +8,22 @@
     Y_x = 1{eta <= P(Y_x=1 | Z, H)}, one eta ~ U(0, 1) for both arms
 
 Each v_m has two entries and a length from 1, a bend, to 6, nearly a step. The paper's
-models are functions of two or three linear combinations of the covariates; methods that
-look for as many find no such thing here.
+models are functions of two or three linear combinations of the covariates; here no such
+number suffices.
 """
 
 import dataclasses
-from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Float, Int, Key, Num
+import pns_bounds as pb
+from jaxtyping import Float, Shaped
 from scipy import special
 
-from pns_dgp._model import (
-    Array,
-    Population,
-    Sample,
-    Source,
-    Truth,
-    checked_rows,
-    source_key,
-    truth_by_chunks,
-)
-from pns_dgp._thresholds import (
-    draw_units,
-    plain_values,
-    response_cells,
-    set_arrays,
-)
+from pns_dgp._thresholds import ThresholdModel
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CurvedModel:
+class CurvedModel(ThresholdModel):
     """A model of curved indices; see the module's formulas for the symbols.
 
     Attributes:
@@ -48,7 +32,6 @@ class CurvedModel:
       offset: [m] c.
       weight: [3, m] w, of the choice and of the outcomes in both arms.
       intercept: [3] a.
-      hidden_probs: [k] pi.
       hidden_choice: [k] alpha.
       hidden_outcome: [2, k] beta.
       epsilon: least distance of P(X=1 | Z, H) from 0 and 1.
@@ -57,32 +40,31 @@ class CurvedModel:
     num_binary: int
     direction: Float[np.ndarray, "m d"]
     offset: Float[np.ndarray, " m"]
-    weight: Float[np.ndarray, "3 m"]
-    intercept: Float[np.ndarray, "3"]
-    hidden_probs: Float[np.ndarray, " k"]
+    weight: Float[np.ndarray, "indices m"]
+    intercept: Float[np.ndarray, " indices"]
     hidden_choice: Float[np.ndarray, " k"]
-    hidden_outcome: Float[np.ndarray, "2 k"]
+    hidden_outcome: Float[np.ndarray, "arms k"]
     epsilon: float = 0.02
 
     def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""
         k, (m, d) = len(self.hidden_probs), np.shape(self.direction)
-        shapes = {
-            "direction": (m, d),
-            "offset": (m,),
-            "weight": (3, m),
-            "intercept": (3,),
-            "hidden_probs": (k,),
-            "hidden_choice": (k,),
-            "hidden_outcome": (2, k),
-        }
-        set_arrays(self, shapes)
+        self._set_arrays(
+            direction=(m, d),
+            offset=(m,),
+            weight=(3, m),
+            intercept=(3,),
+            hidden_probs=(k,),
+            hidden_choice=(k,),
+            hidden_outcome=(2, k),
+        )
         if not 0 <= self.epsilon < 0.5:
-            raise ValueError(f"epsilon must lie in [0, 0.5), got {self.epsilon}.")
+            raise pb.InputError("epsilon", f"must lie in [0, 0.5), got {self.epsilon}.")
         if not 0 <= self.num_binary <= d:
-            raise ValueError(
-                f"num_binary must be between 0 and {d}, the number of covariates, got "
-                f"{self.num_binary}."
+            raise pb.InputError(
+                "num_binary",
+                f"must be between 0 and {d}, the number of covariates, got "
+                f"{self.num_binary}.",
             )
 
     @property
@@ -90,33 +72,16 @@ class CurvedModel:
         """How many covariates the learner sees."""
         return self.direction.shape[1]
 
-    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
-        """Draws units with both potential outcomes."""
-        z, (x, _), (y0, y1) = self._draw(key, n)
-        return Population(z=z, x=x, y0=y0, y1=y1)
-
-    def sample(self, key: Key[jax.Array, ""], n: int, source: Source) -> Sample:
-        """Draws a table of n rows; not for `vmap`, whose rows NumPy cannot draw."""
-        z, (chosen, coin), (y0, y1) = self._draw(source_key(key, source), n)
-        x = chosen if source == "observational" else coin
-        return Sample(z=z, x=x, y=np.where(x == 1, y1, y0))
-
-    def oracle(self, z: Num[Array, "n d"]) -> Truth:
-        """Computes the truth at z [n, d] by summation over the 2^k hidden values."""
-        z = checked_rows(z, self.num_covariates)
-        return truth_by_chunks(self._cells, z, len(self.hidden_probs))
-
-    def parameters(self) -> dict[str, Any]:
-        """Returns every coefficient, ready for JSON."""
-        return plain_values(self)
-
-    def _cells(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 2 2"]:
-        return response_cells(z, self.hidden_probs, self._probabilities)
+    def _covariates(
+        self, rng: np.random.Generator, n: int
+    ) -> Float[np.ndarray, "n num_covariates"]:
+        normal = rng.standard_normal((n, self.num_covariates - self.num_binary))
+        coins = rng.choice([-1.0, 1.0], (n, self.num_binary))
+        return np.concatenate([normal, coins], axis=1)
 
     def _probabilities(
-        self, z: Float[np.ndarray, "... d"], hidden: Num[np.ndarray, "... k"]
-    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "2 ..."]]:
-        """Computes P(X=1 | z, h) [...] and P(Y_x=1 | z, h) [2, ...]; z and h broadcast."""
+        self, z: Float[np.ndarray, "... d"], hidden: Shaped[np.ndarray, "... k"]
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
         curves = np.tanh(z @ self.direction.T + self.offset)
         choice, *outcomes = np.moveaxis(curves @ self.weight.T + self.intercept, -1, 0)
         centered = hidden - self.hidden_probs
@@ -127,28 +92,6 @@ class CurvedModel:
         ]
         p_x = self.epsilon + (1 - 2 * self.epsilon) * chance
         return p_x, special.expit(np.stack(logits))
-
-    def _draw(
-        self, key: Key[jax.Array, ""], n: int
-    ) -> tuple[
-        Float[np.ndarray, "n d"], Int[np.ndarray, "2 n"], Int[np.ndarray, "2 n"]
-    ]:
-        """Draws z, (own choice, fair coin) and (y0, y1)."""
-        num_normal = self.num_covariates - self.num_binary
-
-        def covariates(rng: np.random.Generator, rows: int) -> np.ndarray:
-            normal = rng.standard_normal((rows, num_normal))
-            coins = rng.choice([-1.0, 1.0], (rows, self.num_binary))
-            return np.concatenate([normal, coins], axis=1)
-
-        return draw_units(
-            key,
-            n,
-            self.num_covariates,
-            self.hidden_probs,
-            covariates,
-            self._probabilities,
-        )
 
 
 def random_curved_model(
@@ -175,12 +118,11 @@ def random_curved_model(
       >>> table = model.sample(jax.random.key(0), 1000, "experimental")
       >>> table.z.shape, sorted(set(table.z[:, 3].tolist()))
       ((1000, 4), [-1.0, 1.0])
-      >>> truth = model.oracle(table.z)
-      >>> bool((truth.interval.lower <= truth.pns).all())
-      True
     """
     if num_covariates < 2:
-        raise ValueError(f"num_covariates must be at least 2, got {num_covariates}.")
+        raise pb.InputError(
+            "num_covariates", f"must be at least 2, got {num_covariates}."
+        )
     rng = np.random.default_rng(seed)  # PCG64, stable by promise
     direction = np.zeros((num_curves, num_covariates))
     for row in direction:

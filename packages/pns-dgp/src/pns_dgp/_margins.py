@@ -2,8 +2,7 @@
 
 A column's value is the smallest x with F(x) >= Phi(score). Exact quantile functions are
 slow for some families, so continuous ones are tabulated once on a fine grid of scores and
-interpolated; discrete ones compare the score with the scores of their cumulative
-probabilities.
+interpolated. Discrete ones compare the score with those of their cumulative probabilities.
 """
 
 import dataclasses
@@ -12,9 +11,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from pns_bounds import InputError
 from scipy import interpolate, optimize, special, stats
 
 Quantile = Callable[[np.ndarray], np.ndarray]  # of a normal score
+Discrete = tuple[Callable, int, int]  # distribution function, first and last value
 
 # Uniform float64 numbers have scores within +-8.3; the step makes the relative error of
 # interpolation less than 1e-4 in the far tail of the heaviest column.
@@ -44,32 +45,23 @@ class Margin:
 
 
 def make_margin(family: str, parameters: dict[str, Any]) -> Margin:
-    """Tabulates a law.
-
-    Args:
-      family: one of the names in the package's covariate table.
-      parameters: those of the family, by the names of the table.
-    """
+    """Tabulates a law; family and parameters are named as in the covariate table."""
     if family in _DISCRETE:
         law, first, last = _DISCRETE[family](**parameters)
         values = np.arange(first, last + 1, dtype=np.float64)
         return Margin(special.ndtri(law(values)), values, discrete=True)
     if family not in _CONTINUOUS:
         known = sorted(_CONTINUOUS | _DISCRETE)
-        raise ValueError(f"margin family must be one of {known}, got {family!r}.")
+        raise InputError("family", f"must be one of {known}, got {family!r}.")
     values = _CONTINUOUS[family](**parameters)(_GRID)
     return Margin(_GRID, np.maximum.accumulate(values), discrete=False)
 
 
-def _of_law(law: Any) -> Quantile:
-    """Returns score -> value, through the survival function in the upper half."""
-    return lambda s: np.where(
-        s < 0, law.ppf(special.ndtr(s)), law.isf(special.ndtr(-s))
-    )
+def _of_law(law: Any, low: float | None = None, high: float | None = None) -> Quantile:
+    """Returns score -> value of a law conditioned on [low, high].
 
-
-def _truncated(law: Any, low: float | None, high: float | None) -> Quantile:
-    """Conditions a law on [low, high], by its quantiles."""
+    In the upper half it uses the survival function, which keeps the digits of the tail.
+    """
     below = 0.0 if low is None else law.cdf(low)
     above = 0.0 if high is None else law.sf(high)
     inside = 1 - below - above
@@ -83,8 +75,8 @@ def _truncated(law: Any, low: float | None, high: float | None) -> Quantile:
 def _solved(log_cdf: Callable[[float], float], low: float, high: float) -> Quantile:
     """Inverts a distribution function on [low, high], conditioned on it, by bisection.
 
-    For laws whose quantiles no library computes well; works with the logarithm of F so
-    that an event of small probability keeps its digits.
+    For laws whose quantiles no library computes well. It works with log F, which keeps
+    the digits of small probabilities.
     """
     ends = [log_cdf(low), log_cdf(high)]
 
@@ -121,13 +113,6 @@ def _truncated_noncentral_t(
     return _solved(lambda x: float(np.log(law.cdf(x))), max(low, 1.0), high)
 
 
-def _inverse_chi_square(df: float, scale: float = 1.0) -> Quantile:
-    law = stats.chi2(df)  # large values of the inverse are small ones of chi-square
-    return lambda s: (
-        scale / np.where(s < 0, law.isf(special.ndtr(s)), law.ppf(special.ndtr(-s)))
-    )
-
-
 _CONTINUOUS: dict[str, Callable[..., Quantile]] = {
     "normal": lambda mean, sd: lambda s: mean + sd * s,
     "lognormal": lambda mean_log, sd_log: lambda s: np.exp(mean_log + sd_log * s),
@@ -137,39 +122,34 @@ _CONTINUOUS: dict[str, Callable[..., Quantile]] = {
     "t": lambda df: _of_law(stats.t(df)),
     "noncentral_t": lambda df, noncentrality: _of_law(stats.nct(df, noncentrality)),
     "noncentral_t_normal_approx": _noncentral_t_as_in_r,
-    "truncated_normal": lambda mean, sd, low, high: _truncated(
+    "truncated_normal": lambda mean, sd, low, high: _of_law(
         stats.norm(mean, sd), low, high
     ),
-    "truncated_t": lambda df, low, high: _truncated(stats.t(df), low, high),
+    "truncated_t": lambda df, low, high: _of_law(stats.t(df), low, high),
     "truncated_noncentral_t": _truncated_noncentral_t,
-    "inverse_chi_square": _inverse_chi_square,
-    "scaled_inverse_chi_square": lambda df, scale: _inverse_chi_square(df, df * scale),
+    "inverse_chi_square": lambda df: _of_law(stats.invgamma(df / 2, scale=1 / 2)),
+    "scaled_inverse_chi_square": lambda df, scale: _of_law(
+        stats.invgamma(df / 2, scale=df * scale / 2)
+    ),
 }
 
 
-def _counting(law: Any) -> tuple[Callable, int, int]:
-    """A law on 0, 1, ...; atoms with less than 1e-17 beyond them are left out."""
+def _counting(law: Any) -> Discrete:
+    """A law on 0, 1, ... up to the value that is exceeded with probability 1e-17."""
     return law.cdf, 0, int(np.argmax(law.sf(np.arange(10_000)) < 1e-17))
 
 
-def _zero_inflated_poisson(
-    rate: float, extra_zero_prob: float
-) -> tuple[Callable, int, int]:
-    law = stats.poisson(rate)
-    cdf = lambda x: extra_zero_prob + (1 - extra_zero_prob) * law.cdf(x)
-    return cdf, 0, _counting(law)[2]
+def _zero_inflated_poisson(rate: float, extra_zero_prob: float) -> Discrete:
+    cdf, first, last = _counting(stats.poisson(rate))
+    return lambda x: extra_zero_prob + (1 - extra_zero_prob) * cdf(x), first, last
 
 
-_DISCRETE: dict[str, Callable[..., tuple[Callable, int, int]]] = {
+_DISCRETE: dict[str, Callable[..., Discrete]] = {
     "bernoulli": lambda prob_one: (stats.bernoulli(prob_one).cdf, 0, 1),
     "poisson": lambda rate: _counting(stats.poisson(rate)),
     "zero_inflated_poisson": _zero_inflated_poisson,
     "negative_binomial": lambda successes, success_prob: _counting(
         stats.nbinom(successes, success_prob)
     ),
-    "discrete_uniform": lambda low, high: (
-        stats.randint(low, high + 1).cdf,
-        low,
-        high,
-    ),
+    "discrete_uniform": lambda low, high: (stats.randint(low, high + 1).cdf, low, high),
 }

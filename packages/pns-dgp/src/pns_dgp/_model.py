@@ -5,13 +5,14 @@ covariates; what is hidden is summed out. A model's truth at z is the law of (X,
 given Z = z: eight response-type cells from which all else follows.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import jax
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int, Key, Num
+from jaxtyping import Bool, Float, Int, Key, Num, Shaped
 
 Array = jax.Array | np.ndarray
 Source = Literal["observational", "experimental"]
@@ -21,7 +22,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 
 class Population(NamedTuple):
-    """Units with both potential outcomes, which nobody sees together.
+    """Units with both potential outcomes, which are never observed together.
 
     Attributes:
       z: [n, num_covariates] observed covariates, float32.
@@ -96,14 +97,16 @@ class StructuralModel(Protocol):
 def source_key(key: Key[jax.Array, ""], source: str) -> Key[jax.Array, ""]:
     """Derives the key of a source, or raises if there is no such source."""
     if source not in SOURCES:
-        raise ValueError(f"source must be one of {list(SOURCES)}, got {source!r}.")
+        raise pb.InputError(
+            "source", f"must be one of {list(SOURCES)}, got {source!r}."
+        )
     return jax.random.fold_in(key, SOURCES.index(source))
 
 
-def check_count(n: int) -> None:
+def check_count(n: int, name: str = "n") -> None:
     """Raises unless a number of rows is a whole number of at least one."""
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"n must be a whole number of at least 1, got {n!r}.")
+        raise pb.InputError(name, f"must be a whole number of at least 1, got {n!r}.")
 
 
 def checked_rows(
@@ -112,34 +115,45 @@ def checked_rows(
     """Converts covariates to float64 [n, num_covariates], or raises."""
     z = np.asarray(z, dtype=np.float64)
     if z.ndim != 2 or z.shape[1] != num_covariates:
-        raise ValueError(
-            f"z must have shape [n, {num_covariates}], one column per observed "
-            f"covariate, got {list(z.shape)}."
+        raise pb.InputError(
+            "z",
+            f"must have shape [n, {num_covariates}], one column per observed "
+            f"covariate, got {list(z.shape)}.",
         )
-    if not np.isfinite(z).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(z))[0])
-        raise ValueError(
-            f"z must be finite; the first entry that is not is in row {row}, column "
-            f"{column}: {z[row, column]}."
-        )
+    check_entries("z", z, np.isfinite(z), "be finite")
     return z
+
+
+def check_entries(
+    name: str,
+    values: Shaped[np.ndarray, "n d"],
+    ok: Bool[np.ndarray, "n d"],
+    rule: str,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Raises, naming row and column, unless every entry of a matrix is fine."""
+    if not ok.all():
+        row, column = (int(i) for i in np.argwhere(~ok)[0])
+        raise pb.InputError(
+            name,
+            f"must {rule}; {int((~ok).sum())} entries do not, the first in row {row}, "
+            f"column {columns[column] if columns else column}: {values[row, column]}.",
+        )
 
 
 def enumerate_binary(
     probs: Sequence[float] | Float[np.ndarray, " k"],
 ) -> tuple[Int[np.ndarray, "2**k k"], Float[np.ndarray, " 2**k"]]:
-    """Lists all values of independent binaries, the last fastest, and their weights.
+    """Lists all values of k independent binaries, the last fastest, and their weights.
 
     Args:
-      probs: P(entry = 1) of each of the k entries.
-
-    Returns:
-      Vectors [2^k, k] and probabilities [2^k].
+      probs: P(entry = 1) of each entry.
     """
     size = len(probs)
     if size > 20:
-        raise ValueError(
-            f"an exact oracle sums over 2^k hidden values; k is at most 20, got {size}."
+        raise pb.InputError(
+            "num_hidden",
+            f"must be at most 20, got {size}: the truth is a sum over all their values.",
         )
     vectors = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
     factors = np.where(vectors == 1, probs, 1 - np.asarray(probs, np.float64))
@@ -147,20 +161,16 @@ def enumerate_binary(
 
 
 def truth_by_chunks(
-    cells: Callable[[np.ndarray], Float[np.ndarray, "m 2 2 2"]],
+    cells: Callable[[np.ndarray], Float[np.ndarray, "m x y0 y1"]],
     z: Float[np.ndarray, "n num_covariates"],
     num_hidden: int,
 ) -> Truth:
-    """Computes a truth chunk by chunk, its [rows, 2^num_hidden] tables near 8 MB each.
-
-    Args:
-      cells: maps rows [m, d] to response-type cells [m, 2, 2, 2].
-      z: all rows [n, d].
-      num_hidden: how many hidden binaries `cells` sums out.
-    """
+    """Computes the truth in chunks whose [rows, 2^num_hidden] tables have about 8 MB."""
     size = max(1, 2**20 >> num_hidden)
     parts = [cells(z[i : i + size]) for i in range(0, len(z), size)]
-    return truth_from_cells(np.concatenate(parts or [np.empty((0, 2, 2, 2))]))
+    return truth_from_cells(
+        np.concatenate(parts or [np.empty((0, *pb.BINARY.response_shape))])
+    )
 
 
 # Probabilities are kept as multiples of 2^-50. Of such numbers up to 8 in size, float64
@@ -168,7 +178,7 @@ def truth_by_chunks(
 _STEPS = 2**50
 
 
-def truth_from_cells(cells: Float[np.ndarray, "n 2 2 2"]) -> Truth:
+def truth_from_cells(cells: Float[np.ndarray, "n x y0 y1"]) -> Truth:
     """Sums response-type cells into the truth, with no rounding left in the sums.
 
     Args:
@@ -181,23 +191,23 @@ def truth_from_cells(cells: Float[np.ndarray, "n 2 2 2"]) -> Truth:
     Example:
       >>> import numpy as np
       >>> cells = np.array([[[[0.1, 0.2], [0.1, 0.1]], [[0.05, 0.3], [0.05, 0.1]]]])
-      >>> truth = truth_from_cells(cells)  # the law of (X, Y_0, Y_1)
-      >>> float(truth.pns[0].round(6)), float(truth.harm[0].round(6))
-      (0.5, 0.15)
-      >>> truth.atoms.mu.round(6).tolist()  # P(Y_0=1) and P(Y_1=1)
-      [[0.35, 0.7]]
-      >>> [round(float(end[0]), 6) for end in truth.interval]
-      [0.35, 0.65]
+      >>> truth = truth_from_cells(cells)
+      >>> [round(float(end[0]), 6) for end in (truth.pns, *truth.interval)]
+      [0.5, 0.35, 0.65]
     """
-    if np.shape(cells)[1:] != (2, 2, 2):
-        raise ValueError(f"cells must be [n, 2, 2, 2], got {list(np.shape(cells))}.")
+    shape = pb.BINARY.response_shape
+    if np.shape(cells)[1:] != shape:
+        raise pb.InputError(
+            "cells",
+            f"must have shape [n, {str(shape)[1:-1]}], got {list(np.shape(cells))}.",
+        )
     steps = np.rint(np.asarray(cells, np.float64) * _STEPS).astype(np.int64)
-    flat = steps.reshape(-1, 8)
+    flat = steps.reshape(-1, math.prod(shape))
     missing = _STEPS - flat.sum(1)
     if np.any(flat < 0) or np.any(np.abs(missing) > 1e-9 * _STEPS):
-        raise ValueError("the eight cells of every row must be a probability law.")
+        raise pb.InputError("cells", "must be a probability law in every row.")
     flat[np.arange(len(flat)), flat.argmax(1)] += missing
-    steps = flat.reshape(-1, 2, 2, 2)
+    steps = flat.reshape(-1, *shape)
     untreated, treated = steps[:, 0], steps[:, 1]  # [n, y0, y1]
     joint = np.stack([untreated.sum(2), treated.sum(1)], axis=1)
     both = untreated + treated

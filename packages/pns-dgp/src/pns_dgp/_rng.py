@@ -10,6 +10,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Key
+from pns_bounds import InputError
 
 BLOCK_ROWS = 8192
 
@@ -24,20 +25,13 @@ def map_blocks(
     Block b always draws BLOCK_ROWS rows from a stream made of the key and b, so rows do
     not depend on n, on the number of cores or on which rows are asked for.
 
-    Args:
-      draw: makes one block from a generator and a number of rows.
-      key: a typed JAX key.
-      n: how many rows.
-
     Yields:
       The rows a block fills, and the block, whose surplus rows the caller drops.
     """
     if isinstance(key, jax.core.Tracer):
-        raise TypeError(
-            "these rows are drawn by NumPy: loop over keys, not vmap or jit."
-        )
+        raise InputError("key", "must be known: loop over keys, not vmap or jit.")
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
-        raise ValueError("key must be one typed key, from jax.random.key.")
+        raise InputError("key", "must be one typed key, from jax.random.key.")
     words = np.asarray(jax.random.key_data(key)).ravel().tolist()
 
     def one(block: int) -> Block:

@@ -10,13 +10,17 @@ f(C); and the outcome law is that of the trial.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
+from pns_bounds import InputError
 from scipy import stats
 
-from pns_dgp._balance import compare_kept_with_dropped
+from pns_dgp._balance import compare_kept_with_dropped, difference_in_means
+
+Propensity = Callable[[pd.DataFrame], Float[np.ndarray, " n"]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ class ConfoundedSplit:
 
     @property
     def is_preserved(self) -> bool:
-        """Whether nothing speaks against an unchanged P(C, Z), at level 0.001."""
+        """Whether the balance check accepts an unchanged P(C, Z), at level 0.001."""
         return self.strength["balance_p_value"] > 0.001
 
     def summary(self) -> str:
@@ -63,25 +67,6 @@ class ConfoundedSplit:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Roles:
-    """Which column is what."""
-
-    treatment: str
-    outcome: str
-    hidden: tuple[str, ...]
-    cluster: str | None
-
-    @property
-    def removed(self) -> list[str]:
-        """Columns that neither table shows."""
-        return [*self.hidden, *([self.cluster] if self.cluster else [])]
-
-    @property
-    def all(self) -> list[str]:
-        return [self.treatment, self.outcome, *self.removed]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Selection:
     """Which units of a trial go where.
@@ -99,10 +84,11 @@ class _Selection:
     propensity: Float[np.ndarray, " m"]
 
     @property
-    def in_observational(self) -> Bool[np.ndarray, " n"]:
-        chosen = np.zeros_like(self.in_experiment)
-        chosen[~self.in_experiment] = self.kept
-        return chosen
+    def by_source(self) -> dict[str, Bool[np.ndarray, " n"]]:
+        """The units of each table."""
+        observational = np.zeros_like(self.in_experiment)
+        observational[~self.in_experiment] = self.kept
+        return {"observational": observational, "experimental": self.in_experiment}
 
 
 def confounded_split(
@@ -110,7 +96,7 @@ def confounded_split(
     treatment: str,
     outcome: str,
     hidden: str | Sequence[str],
-    propensity: Callable[[pd.DataFrame], Float[np.ndarray, " n"]],
+    propensity: Propensity,
     seed: int,
     experimental_share: float = 0.5,
     cluster: str | None = None,
@@ -128,101 +114,100 @@ def confounded_split(
       propensity: f, maps the hidden columns [n, ...] to probabilities in (0, 1).
       seed: names the split.
       experimental_share: the part of the units that stays an experiment.
-      cluster: a column whose groups go to one table together (say, a household), taken
-        out as well.
+      cluster: a column whose groups (households, for example) stay in one table; it is
+        taken out as well.
 
     Returns:
       The tables, rows in the trial's order with its index, and the checks.
 
     Example:
-      >>> import numpy as np
-      >>> import pandas as pd
       >>> x, sick, y = np.random.default_rng(0).integers(0, 2, (3, 20_000))
       >>> trial = pd.DataFrame({"x": x, "y": y & sick, "sick": sick})
       >>> split = confounded_split(
       ...     trial, "x", "y", "sick", lambda hidden: 0.2 + 0.6 * hidden["sick"], seed=0
       ... )
-      >>> table = split.observational.join(split.hidden)
-      >>> table.groupby("sick")["x"].mean().round(1).tolist()  # a coin in the trial
-      [0.2, 0.8]
       >>> round(split.strength["bias"], 1)  # 0.8 / 2 - 0.2 / 2; the effect is 0
       0.3
     """
-    columns = (hidden,) if isinstance(hidden, str) else tuple(hidden)
-    roles = _Roles(treatment, outcome, columns, cluster)
-    _check_trial(trial, roles, experimental_share)
+    hidden = [hidden] if isinstance(hidden, str) else list(hidden)
+    removed = [*hidden, cluster] if cluster else hidden
+    if not hidden:
+        raise InputError("hidden", "must name at least one column.")
+    _check_trial(trial, treatment, outcome, removed)
+    if not 0 < experimental_share < 1:
+        raise InputError(
+            "experimental_share", f"must lie inside (0, 1), got {experimental_share}."
+        )
     trial = trial.astype({treatment: int, outcome: int})
-    selection = _select(trial, roles, propensity, seed, experimental_share)
-    tables = _make_tables(trial, roles, selection)
-    rest = trial[~selection.in_experiment]
+    selection = _select(
+        trial[treatment].to_numpy(),
+        trial[hidden],
+        np.arange(len(trial)) if cluster is None else trial[cluster],
+        propensity,
+        np.random.default_rng(seed),
+        experimental_share,
+    )
+    tables, differences = {}, {}
+    for source, chosen in selection.by_source.items():
+        table = trial[chosen].drop(columns=removed)
+        if table[treatment].nunique() < 2:
+            raise InputError(
+                "trial",
+                f"leaves {len(table)} units and not both arms for the {source} table; "
+                "give a larger trial or a milder propensity.",
+            )
+        tables[source] = table
+        differences[source] = difference_in_means(
+            table[outcome].to_numpy(np.float64),
+            table[treatment].to_numpy(),
+            selection.clusters[chosen],
+        )
+    rest = ~selection.in_experiment
     balance = compare_kept_with_dropped(
-        rest.drop(columns=[treatment, outcome] + ([cluster] if cluster else [])),
+        trial[rest].drop(columns=[treatment, outcome, *removed[len(hidden) :]]),
         selection.kept,
         selection.propensity,
-        selection.clusters[~selection.in_experiment],
+        selection.clusters[rest],
     )
-    in_either = selection.in_experiment | selection.in_observational
+    in_either = np.logical_or(*selection.by_source.values())
     return ConfoundedSplit(
         **tables,
-        hidden=trial.loc[in_either, list(columns)],
+        hidden=trial.loc[in_either, hidden],
         balance=balance,
-        strength=_measure_strength(tables, roles, selection, balance),
+        strength=_measure_strength(differences, selection, balance),
     )
 
 
 def _select(
-    trial: pd.DataFrame,
-    roles: _Roles,
-    propensity: Callable[[pd.DataFrame], np.ndarray],
-    seed: int,
+    treated: Int[np.ndarray, " n"],
+    hidden: pd.DataFrame,
+    clusters: pd.Series | np.ndarray,
+    propensity: Propensity,
+    rng: np.random.Generator,
     experimental_share: float,
 ) -> _Selection:
-    """Draws the experiment, then who of the others stays."""
-    rng = np.random.default_rng(seed)
-    clusters = np.arange(len(trial))
-    if roles.cluster is not None:
-        clusters = np.unique(trial[roles.cluster], return_inverse=True)[1]
+    """Draws the experiment, then which of the other units stay."""
+    clusters = np.unique(clusters, return_inverse=True)[1]
     in_experiment = (rng.random(clusters.max() + 1) < experimental_share)[clusters]
-    rest = trial[~in_experiment]
-    wanted = _checked_propensity(propensity(rest[list(roles.hidden)]), len(rest))
-    treated = rest[roles.treatment].to_numpy() == 1
-    assigned = float(trial[roles.treatment].mean())
-    ratio = np.where(treated, wanted / assigned, (1 - wanted) / (1 - assigned))
+    rest = ~in_experiment
+    wanted = _checked_propensity(propensity(hidden[rest]), rest.sum())
+    assigned = float(treated.mean())
+    ratio = np.where(
+        treated[rest] == 1, wanted / assigned, (1 - wanted) / (1 - assigned)
+    )
     greatest = max(wanted.max() / assigned, (1 - wanted.min()) / (1 - assigned))
-    kept = rng.random(len(rest)) < ratio / greatest
+    kept = rng.random(rest.sum()) < ratio / greatest
     return _Selection(clusters, in_experiment, kept, wanted)
 
 
-def _make_tables(
-    trial: pd.DataFrame, roles: _Roles, selection: _Selection
-) -> dict[str, pd.DataFrame]:
-    """Takes out what is hidden; raises if a table lacks an arm."""
-    tables = {
-        "observational": trial[selection.in_observational].drop(columns=roles.removed),
-        "experimental": trial[selection.in_experiment].drop(columns=roles.removed),
-    }
-    for name, table in tables.items():
-        if table[roles.treatment].nunique() < 2:
-            raise ValueError(
-                f"the {name} table has {len(table)} units and lacks an arm; give a "
-                "larger trial or a milder propensity."
-            )
-    return tables
-
-
 def _measure_strength(
-    tables: dict[str, pd.DataFrame],
-    roles: _Roles,
+    differences: dict[str, tuple[float, float]],
     selection: _Selection,
     balance: pd.DataFrame,
 ) -> dict[str, float]:
     """Computes the entries of `ConfoundedSplit.strength`."""
-    observed, observed_variance = _difference(
-        tables["observational"], roles, selection.clusters[selection.in_observational]
-    )
-    effect, effect_variance = _difference(
-        tables["experimental"], roles, selection.clusters[selection.in_experiment]
-    )
+    observed, observed_variance = differences["observational"]
+    effect, effect_variance = differences["experimental"]
     p_value = 2 * stats.norm.sf(balance["z"].abs().max()) * len(balance)  # Bonferroni
     return {
         "kept_share": float(selection.kept.mean()),
@@ -236,48 +221,36 @@ def _measure_strength(
     }
 
 
-def _difference(
-    table: pd.DataFrame, roles: _Roles, clusters: np.ndarray
-) -> tuple[float, float]:
-    """Computes a difference in means and its variance, robust to clusters."""
-    x = table[roles.treatment].to_numpy()
-    y = table[roles.outcome].to_numpy(np.float64)
-    means = np.array([y[x == arm].mean() for arm in (0, 1)])
-    sizes = np.array([np.sum(x == arm) for arm in (0, 1)])
-    influence = np.where(x == 1, 1, -1) * (y - means[x]) / sizes[x]
-    variance = np.sum(np.bincount(clusters, influence) ** 2)
-    return float(means[1] - means[0]), float(variance)
-
-
-def _check_trial(trial: pd.DataFrame, roles: _Roles, experimental_share: float) -> None:
-    if not roles.hidden:
-        raise ValueError("hidden must name at least one column.")
-    if len(set(roles.all)) < len(roles.all):
-        raise ValueError(f"each role needs a column of its own, got {roles.all}.")
+def _check_trial(
+    trial: pd.DataFrame, treatment: str, outcome: str, removed: list[str]
+) -> None:
+    names = [treatment, outcome, *removed]
+    if len(set(names)) < len(names):
+        raise InputError("trial", f"needs a column for each role, got {names}.")
     if not (trial.columns.is_unique and trial.index.is_unique):
-        raise ValueError("the trial's column names and its index must be unique.")
-    missing = [name for name in roles.all if name not in trial.columns]
+        raise InputError("trial", "must have unique column names and a unique index.")
+    missing = [name for name in names if name not in trial.columns]
     if missing:
-        raise ValueError(
-            f"the trial has no column {missing}; it has {list(trial.columns)}."
+        raise InputError(
+            "trial", f"has no column {missing}; it has {list(trial.columns)}."
         )
     incomplete = [name for name in trial.columns if _is_incomplete(trial[name])]
     if incomplete:
-        raise ValueError(
-            f"columns {incomplete} have missing or infinite values; fill or drop them."
+        raise InputError(
+            "trial",
+            f"must not have missing or infinite values; columns {incomplete} do: fill "
+            "or drop them.",
         )
-    for name in (roles.treatment, roles.outcome):
+    for name in (treatment, outcome):
         values = set(trial[name].unique())
         if not values <= {0, 1}:
             shown = sorted(map(str, values))[:5]
-            raise ValueError(f"column {name} must hold 0 and 1, got {shown}.")
-    if trial[roles.treatment].nunique() < 2:
-        raise ValueError(
-            f"column {roles.treatment} must hold both 0 and 1: a trial has arms."
-        )
-    if not 0 < experimental_share < 1:
-        raise ValueError(
-            f"experimental_share must lie inside (0, 1), got {experimental_share}."
+            raise InputError(
+                "trial", f"must hold 0 and 1 in column {name}, got {shown}."
+            )
+    if trial[treatment].nunique() < 2:
+        raise InputError(
+            "trial", f"must have both arms, 0 and 1, in column {treatment}."
         )
 
 
@@ -286,11 +259,12 @@ def _is_incomplete(column: pd.Series) -> bool:
     return bool(column.isna().any() or (is_float and np.isinf(column).any()))
 
 
-def _checked_propensity(values: np.ndarray, n: int) -> Float[np.ndarray, " n"]:
+def _checked_propensity(values: Any, n: int) -> Float[np.ndarray, " n"]:
     values = np.asarray(values, np.float64)
     if values.shape != (n,) or not np.all((values > 0) & (values < 1)):
-        raise ValueError(
-            f"propensity must return {n} probabilities inside (0, 1), got shape "
-            f"{values.shape} from {values.min()} to {values.max()}."
+        raise InputError(
+            "propensity",
+            f"must return {n} probabilities inside (0, 1), got shape "
+            f"{list(values.shape)} from {values.min()} to {values.max()}.",
         )
     return values
