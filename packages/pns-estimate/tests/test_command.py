@@ -1,12 +1,15 @@
 """The command: files it writes, exit codes, one-line errors."""
 
 import errno
+import gc
 import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +76,7 @@ FIT = (
 )
 
 
+INTERRUPTED = "pns-estimate: interrupted"
 JOB = ("--num_processes=2",)
 WORDS = ("--observational=words0.csv", "--experimental=words1.csv")
 
@@ -442,6 +446,68 @@ def test_ctrl_c_is_one_line_and_leaves_nothing(folder, in_process, monkeypatch):
     assert done.returncode == 130
     assert done.stderr == "reading tables\npns-estimate: interrupted\n"
     assert not (folder / "stopped").exists()
+
+
+def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost(
+    in_process, monkeypatch
+):
+    """Python prints and drops what is raised there, as in JAX's own callback."""
+
+    def interrupt(phase, info):
+        gc.callbacks.remove(interrupt)
+        signal.raise_signal(signal.SIGINT)
+
+    def prepare(*_):
+        gc.callbacks.append(interrupt)
+        gc.collect()
+        time.sleep(60)
+
+    start = time.monotonic()
+    _end_by_ctrl_c(in_process, monkeypatch, prepare)
+    assert time.monotonic() - start < 30
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_that_becomes_another_error_is_ctrl_c(in_process, monkeypatch):
+    def prepare(*_):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise pe.UserError("the file cannot be read.") from error
+
+    _end_by_ctrl_c(in_process, monkeypatch, prepare)
+
+
+def _end_by_ctrl_c(in_process, monkeypatch, prepare):
+    """Runs the command, whose tables are prepared so, up to the end by Ctrl-C."""
+    monkeypatch.setattr(_command_run, "prepare_tables", prepare)
+    monkeypatch.setattr(os, "_exit", sys.exit)  # the process is that of the tests
+    assert in_process(*QUICK, "--out=ended").returncode == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.2, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
+def test_ctrl_c_ends_the_first_seconds_of_a_run(folder, after):
+    # Programs that a shell starts in the background ignore Ctrl-C: not this one.
+    program = (
+        "import signal, pns_estimate.command.main as main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "print('ready', flush=True)\n"
+        "main.run()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *FIT, f"--out=early{after}"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 130 and said[-1] == INTERRUPTED
+    assert not [line for line in said if "Error" in line or "ignored" in line]
 
 
 def test_a_folder_is_locked_while_a_run_writes_to_it(folder, in_process):
