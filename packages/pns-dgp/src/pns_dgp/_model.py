@@ -143,7 +143,7 @@ def check_entries(
 
 def enumerate_binary(
     probs: Sequence[float] | Float[np.ndarray, " k"],
-) -> tuple[Int[np.ndarray, "2**k k"], Float[np.ndarray, " 2**k"]]:
+) -> tuple[Int[np.ndarray, "vectors k"], Float[np.ndarray, " vectors"]]:
     """Lists all values of k independent binaries, the last fastest, and their weights.
 
     Args:
