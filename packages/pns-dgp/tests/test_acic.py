@@ -160,7 +160,7 @@ def test_rows_do_not_depend_on_their_number_nor_on_the_source_of_another():
 def test_wrong_arguments_raise():
     model = small_model()
     key = jax.random.key(0)
-    with pytest.raises(pb.InputError, match="source must be one of"):
+    with pytest.raises(pb.InputError, match="source must be in"):
         model.sample(key, 10, "trial")
     with pytest.raises(pb.InputError, match="at least 1"):
         model.sample(key, 0, "observational")
@@ -177,7 +177,7 @@ def test_wrong_arguments_raise():
     with pytest.raises(pb.InputError, match="num_hidden must be at most 20, got 21"):
         small_model(num_hidden=21).oracle(np.zeros((1, 4)))
     for field, value, message in (
-        ("alpha", np.full(5, 0.3), "absolute values that sum"),
+        ("alpha", np.full(5, 0.3), "absolute sum at most 1"),
         ("hidden_pairs", np.ones((2, 5, 5)), "j < l only"),
         ("hidden_probs", np.ones(5), "hidden_probs must lie inside"),
         ("epsilon", 0.0, "epsilon must be positive"),

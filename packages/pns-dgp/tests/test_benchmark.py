@@ -68,7 +68,7 @@ def test_names_that_clash_with_the_tables_are_refused(tmp_path):
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 3)))
     rows.columns = ["x", "age", "pns"]
     model = pns_dgp.acic_model(num_active=2, covariates=pns_dgp.RowCovariates(rows))
-    with pytest.raises(pb.InputError, match=r"has covariates named \['pns', 'x'\]"):
+    with pytest.raises(pb.InputError, match=r"must not name covariates \['pns', 'x'\]"):
         export(model, tmp_path / "bench")
 
 
@@ -106,12 +106,8 @@ def test_what_is_not_a_benchmark_is_refused(tmp_path):
     export(MODELS["li"], tmp_path / "bench")
     path = tmp_path / "bench" / "experimental.parquet"
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(
-        pb.InputError, match="experimental.parquet, which cannot be read"
-    ):
+    with pytest.raises(pb.InputError, match="unusable .*experimental.parquet"):
         pns_dgp.read_benchmark(tmp_path / "bench")
     path.unlink()
-    with pytest.raises(
-        pb.InputError, match="experimental.parquet, which cannot be read"
-    ):
+    with pytest.raises(pb.InputError, match="unusable .*experimental.parquet"):
         pns_dgp.read_benchmark(tmp_path / "bench")

@@ -142,7 +142,7 @@ def test_parameters_that_make_no_sense_are_told(change, message):
 
 
 def test_a_pair_of_covariates_is_the_least():
-    with pytest.raises(pb.InputError, match="at least 2"):
+    with pytest.raises(pb.InputError, match="2 or more"):
         pns_dgp.random_curved_model(0, num_covariates=1, num_binary=0)
 
 

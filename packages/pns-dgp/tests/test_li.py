@@ -278,7 +278,7 @@ def test_the_panel_passes_the_filter_and_a_constant_treatment_does_not():
 def test_wrong_arguments_raise():
     model = pns_dgp.li_model_1()
     key = jax.random.key(0)
-    with pytest.raises(pb.InputError, match="source must be one of .* got 'survey'"):
+    with pytest.raises(pb.InputError, match="source must be in .* got 'survey'"):
         model.sample(key, 10, "survey")
     for n in (0, -3, 2.5, True):
         with pytest.raises(
@@ -306,7 +306,7 @@ def test_wrong_arguments_raise():
         pns_dgp.li_model_1(num_hidden=20)
     with pytest.raises(
         pb.InputError,
-        match="alpha must have an entry for each of the 20 covariates, got 2",
+        match="alpha must have 20 entries, got 2",
     ):
         dataclasses.replace(model, alpha=(0.1, 0.2))
     with pytest.raises(pb.InputError, match="inside"):

@@ -21,7 +21,7 @@ from jaxtyping import Float, Num, Shaped
 from scipy import special
 
 from pns_dgp._covariates import AcicCovariates, Covariates
-from pns_dgp._model import Array, checked_rows
+from pns_dgp._model import Array, checked_rows, require
 from pns_dgp._thresholds import ThresholdModel
 
 
@@ -71,24 +71,22 @@ class AcicModel(ThresholdModel):
             modulation=(2, k),
             modulator=(2, k, d),
         )
-        if np.abs(self.alpha).sum() > 1 + 1e-12:
-            raise pb.InputError(
-                "alpha", "must have absolute values that sum to at most 1."
-            )
-        for name, ok, rule in (
-            ("gamma", self.gamma >= 0, "must not be negative"),  # false for NaN, too
-            ("epsilon", self.epsilon > 0, "must be positive"),
-        ):
-            if not ok:
-                raise pb.InputError(name, f"{rule}, got {getattr(self, name)}.")
-        if self.gamma + self.epsilon >= 0.5:
-            raise pb.InputError(
-                "gamma",
-                "+ epsilon must be less than 0.5 to leave room for P(X=1 | z), got "
-                f"{self.gamma} + {self.epsilon}.",
-            )
-        if np.any(np.tril(self.hidden_pairs) != 0):
-            raise pb.InputError("hidden_pairs", "must have entries for j < l only.")
+        total = np.abs(self.alpha).sum()
+        require(
+            total <= 1 + 1e-12,
+            "alpha",
+            f"must have absolute sum at most 1, got {total}.",
+        )
+        require(self.gamma >= 0, "gamma", f"must not be negative, got {self.gamma}.")
+        require(self.epsilon > 0, "epsilon", f"must be positive, got {self.epsilon}.")
+        require(
+            self.gamma + self.epsilon < 0.5,
+            "gamma",
+            "+ epsilon must be less than 0.5 to leave room for P(X=1 | z), got "
+            f"{self.gamma} + {self.epsilon}.",
+        )
+        is_upper = np.all(np.tril(self.hidden_pairs) == 0)
+        require(is_upper, "hidden_pairs", "must have entries for j < l only.")
 
     @property
     def num_covariates(self) -> int:
@@ -161,7 +159,6 @@ def acic_model(
       covariates: where Z comes from; the challenge's law by default, or `RowCovariates`.
 
     Example:
-      >>> import numpy as np
       >>> from pns_dgp import RowCovariates
       >>> rows = np.random.default_rng(0).normal(size=(500, 3))
       >>> model = acic_model(seed=0, num_active=2, covariates=RowCovariates(rows))
@@ -170,12 +167,12 @@ def acic_model(
     """
     covariates = AcicCovariates() if covariates is None else covariates
     d, k = len(covariates.names), num_hidden
-    if not 1 <= num_active <= d:
-        raise pb.InputError(
-            "num_active", f"must be between 1 and {d}, got {num_active}."
-        )
-    if overlap < 0:
-        raise pb.InputError("overlap", f"must not be negative, got {overlap}.")
+    require(
+        1 <= num_active <= d,
+        "num_active",
+        f"must be between 1 and {d}, got {num_active}.",
+    )
+    require(overlap >= 0, "overlap", f"must not be negative, got {overlap}.")
     rng = np.random.default_rng(seed)  # PCG64, stable by promise
 
     def index(norm: float) -> np.ndarray:

@@ -17,17 +17,16 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 import pns_bounds as pb
 import pyarrow as pa
-import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from pns_dgp._acic import AcicModel
-from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count
+from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count, require
 
 _FORMAT = "pns-benchmark 1"
-_CELLS = tuple(reversed(pb.BINARY.eta_names))  # p00, ..., then mu0, mu1
-_TRUTH = (*_CELLS, "pns", "harm", "lower", "upper")
+_TRUTH = (*reversed(pb.BINARY.eta_names), "pns", "harm", "lower", "upper")
 
 
 class Benchmark(NamedTuple):
@@ -75,19 +74,12 @@ def export_benchmark(
         "experimental": num_experimental,
         "test": num_test,
     }
-    if folder.exists():
-        raise pb.InputError("folder", f"{folder} exists already; name a new one.")
+    require(not folder.exists(), "folder", f"{folder} exists already; name a new one.")
     for part, count in rows.items():
         check_count(count, f"num_{part}")
-    if not 0 <= seed < 2**32:
-        raise pb.InputError("seed", f"must lie in [0, 2^32), got {seed}.")
-    taken = {"x", "y", *_TRUTH} & set(names)
-    if taken:
-        raise pb.InputError(
-            "model",
-            f"has covariates named {sorted(taken)}, which are names of other columns of "
-            "the tables.",
-        )
+    require(0 <= seed < 2**32, "seed", f"must lie in [0, 2^32), got {seed}.")
+    taken = sorted({"x", "y", *_TRUTH} & set(names))
+    require(not taken, "model", f"must not name covariates {taken}, as other columns.")
     table_key, test_key = jax.random.split(jax.random.key(seed))
     tables = {
         source: jax.tree.map(np.asarray, model.sample(table_key, rows[source], source))
@@ -153,8 +145,8 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
         raise pb.InputError(
             "folder", f"{folder} is not a benchmark: card.json: {error}."
         ) from error
-    if not isinstance(card, dict) or card.get("format") != _FORMAT:
-        raise pb.InputError("folder", f"{folder} is not in the format '{_FORMAT}'.")
+    is_card = isinstance(card, dict) and card.get("format") == _FORMAT
+    require(is_card, "folder", f"{folder} is not in the format '{_FORMAT}'.")
     names = card["covariates"]
     samples = {}
     for source in SOURCES:
@@ -181,12 +173,8 @@ def _covariate_names(model: StructuralModel) -> list[str]:
 
 def _truth_columns(truth: Truth) -> dict[str, np.ndarray]:
     eta = pb.pack_atoms(truth.atoms)
-    return {
-        **dict(zip(_CELLS, eta.T[::-1], strict=True)),
-        "pns": truth.pns,
-        "harm": truth.harm,
-        **truth.interval._asdict(),
-    }
+    columns = [*eta.T[::-1], truth.pns, truth.harm, *truth.interval]
+    return dict(zip(_TRUTH, columns, strict=True))
 
 
 def _write_files(folder: Path, benchmark: Benchmark) -> None:
@@ -194,11 +182,11 @@ def _write_files(folder: Path, benchmark: Benchmark) -> None:
     names = card["covariates"]
     for source in SOURCES:
         z, x, y = getattr(benchmark, source)
-        columns = {**dict(zip(names, z.T, strict=True)), "x": x, "y": y}
-        pq.write_table(pa.table(columns), folder / f"{source}.parquet")
-    columns = dict(zip(names, benchmark.z_test.T, strict=True))
-    columns |= _truth_columns(benchmark.truth)
-    pq.write_table(pa.table(columns), folder / "test.parquet")
+        table = pd.DataFrame(z, columns=names).assign(x=x, y=y)
+        table.to_parquet(folder / f"{source}.parquet", index=False)
+    table = pd.DataFrame(benchmark.z_test, columns=names)
+    table = table.assign(**_truth_columns(benchmark.truth))
+    table.to_parquet(folder / "test.parquet", index=False)
     (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n")
     (folder / "README.md").write_text(_card_page(card))
 
@@ -233,12 +221,7 @@ All parameters of the structural model are in `card.json`.
 
 def _read_columns(path: Path, names: list[str]) -> dict[str, np.ndarray]:
     try:
-        table = pq.read_table(path)
+        table = pd.read_parquet(path, columns=names)
     except (OSError, pa.ArrowInvalid) as error:
-        raise pb.InputError(
-            "folder", f"holds {path}, which cannot be read as Parquet: {error}"
-        ) from error
-    missing = [name for name in names if name not in table.column_names]
-    if missing:
-        raise pb.InputError("folder", f"holds {path} without columns {missing[:5]}.")
+        raise pb.InputError("folder", f"holds an unusable {path}: {error}") from error
     return {name: table[name].to_numpy() for name in names}

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from pns_bounds import InputError
 from scipy import special
+
+from pns_dgp._model import require
 
 
 def draw_scores(
@@ -30,9 +31,8 @@ def draw_scores(
         df = copula["df"]
         scores /= np.sqrt(rng.chisquare(df, (n, 1)) / df)
         return special.ndtri(special.stdtr(df, scores))
-    if family not in _FRAILTY:
-        known = ["independence", "gaussian", "student", *_FRAILTY]
-        raise InputError("copula", f"must be one of {known}, got {family!r}.")
+    known = ["independence", "gaussian", "student", *_FRAILTY]
+    require(family in known, "copula", f"must be one of {known}, got {family!r}.")
     draw_frailty, psi = _FRAILTY[family]
     theta = copula["parameter"]
     frailty = draw_frailty(rng, theta, (n, 1))

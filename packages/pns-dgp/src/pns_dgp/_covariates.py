@@ -7,7 +7,6 @@ it can draw any number of fresh rows. Structural models use the columns winsoriz
 dominate every linear index.
 """
 
-import dataclasses
 import functools
 import hashlib
 import importlib.resources
@@ -15,19 +14,17 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Key
+from jaxtyping import Float
 from pns_bounds import InputError
 from scipy import special
 
 from pns_dgp._copulas import draw_scores
 from pns_dgp._margins import Margin, make_margin
-from pns_dgp._model import check_count, check_entries
-from pns_dgp._rng import map_blocks
+from pns_dgp._model import check_entries, require
 
 _PERCENTILES = (0.005, 0.995)
 
@@ -45,26 +42,7 @@ class Scaling(NamedTuple):
         return (np.clip(raw, self.low, self.high) - self.mean) / self.deviation
 
 
-@runtime_checkable
-class Covariates(Protocol):
-    """Where a high-dimensional model takes its covariates from."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns' names."""
-        ...
-
-    def draw(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n d"]:
-        """Draws n rows [n, d], winsorized and standardized."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Says where the rows come from, ready for JSON."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Block:
+class _Block(NamedTuple):
     copula: dict[str, Any]
     flips: np.ndarray  # [size] -1 where a column uses 1 - u, else 1
     margins: tuple[Margin, ...]
@@ -124,14 +102,6 @@ class AcicCovariates:
         """Draws n rows [n, 200], winsorized and standardized."""
         return self.scaling(self.draw_raw(rng, n))
 
-    def sample_raw(self, key: Key[jax.Array, ""], n: int) -> Float[np.ndarray, "n d"]:
-        """Draws n rows [n, 200] in original units, float32; rows do not depend on n."""
-        check_count(n)
-        rows = np.empty((n, len(self.names)), np.float32)
-        for where, block in map_blocks(self.draw_raw, key, n):
-            rows[where] = block[: where.stop - where.start]
-        return rows
-
     def describe(self) -> dict[str, Any]:
         """Says where the rows come from."""
         return {"source": "law of the ACIC 2019 high-dimensional covariates"}
@@ -147,22 +117,22 @@ class RowCovariates:
           rows: a DataFrame of numbers, for example from `load_acic_csv`, or an array.
         """
         raw = np.asarray(rows, np.float64)
-        if raw.ndim != 2 or not raw.size:
-            raise InputError(
-                "rows",
-                f"must have shape [num_rows, num_covariates], got {list(raw.shape)}.",
-            )
+        require(
+            raw.ndim == 2 and raw.size,
+            "rows",
+            f"must have shape [num_rows, num_covariates], got {list(raw.shape)}.",
+        )
         names = [f"Z{i + 1}" for i in range(raw.shape[1])]
         if isinstance(rows, pd.DataFrame):
             names = [str(name) for name in rows.columns]
-        self._names = tuple(names)
-        if len(set(names)) < len(names):
-            raise InputError("rows", f"must have different column names, got {names}.")
-        check_entries("rows", raw, np.isfinite(raw), "be finite", self._names)
+        is_unique = len(set(names)) == len(names)
+        require(is_unique, "rows", f"must have different column names, got {names}.")
+        self.names = tuple(names)
+        check_entries("rows", raw, np.isfinite(raw), "be finite", self.names)
         low, high = np.quantile(raw, _PERCENTILES, axis=0)
         kept = np.clip(raw, low, high)
         deviation = kept.std(axis=0)
-        flat = [self._names[i] for i in np.flatnonzero((deviation == 0) & raw.any(0))]
+        flat = [self.names[i] for i in np.flatnonzero((deviation == 0) & raw.any(0))]
         if flat:
             warnings.warn(
                 f"columns {flat} do not vary between their 0.5 and 99.5 percentiles and "
@@ -174,11 +144,6 @@ class RowCovariates:
         )
         self._rows = self.scaling(raw).astype(np.float32)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns' names."""
-        return self._names
-
     def draw(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n d"]:
         """Draws n rows [n, d] with replacement."""
         return self._rows[rng.integers(len(self._rows), size=n)]
@@ -187,10 +152,13 @@ class RowCovariates:
         """Says where the rows come from."""
         return {
             "source": f"{len(self._rows)} rows given by the user",
-            "columns": list(self._names),
+            "columns": list(self.names),
             "sha256": hashlib.sha256(self._rows.tobytes()).hexdigest(),
             "scaling": {k: v.tolist() for k, v in self.scaling._asdict().items()},
         }
+
+
+Covariates = AcicCovariates | RowCovariates
 
 
 def load_acic_csv(
@@ -220,8 +188,7 @@ def load_acic_csv(
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    if not paths:
-        raise InputError("paths", "must name at least one file.")
+    require(paths, "paths", "must name at least one file.")
     return pd.concat([_load_one(path) for path in paths], ignore_index=True)
 
 
@@ -229,23 +196,15 @@ def _load_one(path: str | os.PathLike) -> pd.DataFrame:
     wanted = [f"V{i}" for i in range(1, 201)]
     try:
         frame = pd.read_csv(path)
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
+    except (OSError, ValueError) as error:  # of decoding and of parsing, too
         raise InputError(f"{path}", f"cannot be read as CSV: {error}") from error
-    except pd.errors.EmptyDataError as error:
-        raise InputError(f"{path}", "is empty.") from error
     missing = [name for name in wanted if name not in frame.columns]
-    if missing:
-        raise InputError(
-            f"{path}",
-            f"lacks {len(missing)} of the columns V1 to V200, the first is "
-            f"{missing[0]}; it has {len(frame.columns)} columns.",
-        )
-    if frame.empty:
-        raise InputError(f"{path}", "has a header and no rows.")
+    require(not missing, f"{path}", f"lacks {len(missing)} columns: {missing[:5]}.")
+    require(len(frame), f"{path}", "has a header and no rows.")
     numbers = frame[wanted].apply(pd.to_numeric, errors="coerce")
     numbers = numbers.where(numbers.abs() < np.finfo(np.float32).max)
-    bad = ~np.isfinite(numbers.to_numpy(np.float64))
+    ok = np.isfinite(numbers.to_numpy(np.float64))
     check_entries(
-        f"{path}", frame[wanted].to_numpy(), ~bad, "hold finite numbers", wanted
+        f"{path}", frame[wanted].to_numpy(), ok, "hold finite numbers", wanted
     )
     return numbers.astype(np.float32)

@@ -15,10 +15,10 @@ number suffices.
 import dataclasses
 
 import numpy as np
-import pns_bounds as pb
 from jaxtyping import Float, Shaped
 from scipy import special
 
+from pns_dgp._model import require
 from pns_dgp._thresholds import ThresholdModel
 
 
@@ -58,14 +58,16 @@ class CurvedModel(ThresholdModel):
             hidden_choice=(k,),
             hidden_outcome=(2, k),
         )
-        if not 0 <= self.epsilon < 0.5:
-            raise pb.InputError("epsilon", f"must lie in [0, 0.5), got {self.epsilon}.")
-        if not 0 <= self.num_binary <= d:
-            raise pb.InputError(
-                "num_binary",
-                f"must be between 0 and {d}, the number of covariates, got "
-                f"{self.num_binary}.",
-            )
+        require(
+            0 <= self.epsilon < 0.5,
+            "epsilon",
+            f"must lie in [0, 0.5), got {self.epsilon}.",
+        )
+        require(
+            0 <= self.num_binary <= d,
+            "num_binary",
+            f"must be between 0 and {d}, the number of covariates, got {self.num_binary}.",
+        )
 
     @property
     def num_covariates(self) -> int:
@@ -113,16 +115,14 @@ def random_curved_model(
       hidden_strength: scales what they do to choice and outcomes.
 
     Example:
-      >>> import jax
-      >>> model = random_curved_model(seed=0, num_covariates=4, num_binary=1)
-      >>> table = model.sample(jax.random.key(0), 1000, "experimental")
-      >>> table.z.shape, sorted(set(table.z[:, 3].tolist()))
-      ((1000, 4), [-1.0, 1.0])
+      >>> random_curved_model(seed=0).oracle(np.zeros((1, 8))).pns.round(3).tolist()
+      [0.0]
     """
-    if num_covariates < 2:
-        raise pb.InputError(
-            "num_covariates", f"must be at least 2, got {num_covariates}."
-        )
+    require(
+        num_covariates >= 2,
+        "num_covariates",
+        f"must be 2 or more, got {num_covariates}.",
+    )
     rng = np.random.default_rng(seed)  # PCG64, stable by promise
     direction = np.zeros((num_curves, num_covariates))
     for row in direction:

@@ -30,6 +30,7 @@ from pns_dgp._model import (
     check_entries,
     checked_rows,
     enumerate_binary,
+    require,
     source_key,
     truth_by_chunks,
 )
@@ -66,35 +67,31 @@ class LiModel:
             object.__setattr__(self, name, value)
         size = len(self.covariate_probs)
         for name in ("alpha", "beta"):
-            if len(getattr(self, name)) != size:
-                raise pb.InputError(
-                    name,
-                    f"must have an entry for each of the {size} covariates, got "
-                    f"{len(getattr(self, name))}.",
-                )
-        if not 0 <= self.num_hidden < size:
-            raise pb.InputError(
-                "num_hidden",
-                f"must leave at least one of {size} covariates observed, got "
-                f"{self.num_hidden}.",
-            )
+            found = len(getattr(self, name))
+            require(found == size, name, f"must have {size} entries, got {found}.")
+        require(
+            0 <= self.num_hidden < size,
+            "num_hidden",
+            f"must leave at least one of {size} covariates observed, got "
+            f"{self.num_hidden}.",
+        )
         object.__setattr__(self, "num_hidden", int(self.num_hidden))
         for name in ("covariate_probs", "treatment_noise", "outcome_noise"):
             probs = np.asarray(getattr(self, name))
-            if not np.all((probs > 0) & (probs < 1)):
-                raise pb.InputError(name, f"must lie inside (0, 1), got {probs}.")
+            is_inside = np.all((probs > 0) & (probs < 1))
+            require(is_inside, name, f"must lie inside (0, 1), got {probs}.")
         for name in ("alpha", "beta", "effect"):
-            for value in np.ravel(getattr(self, name)).tolist():
-                if not abs(value) <= 1000:  # sums stay far inside int32; false for NaN
-                    raise pb.InputError(
-                        name, f"must lie in [-1000, 1000], got {value}."
-                    )
-                if abs(value * _ONE - round(value * _ONE)) > 1e-6:
-                    raise pb.InputError(
-                        name,
-                        f"must hold multiples of 0.0001, got {value}: round to four "
-                        "digits, so that ties are decided exactly.",
-                    )
+            values = np.asarray(getattr(self, name))
+            # So that sums stay far inside int32; false for NaN.
+            is_small = np.all(np.abs(values) <= 1000)
+            require(is_small, name, f"must lie in [-1000, 1000], got {values}.")
+            is_whole = np.abs(values * _ONE - np.rint(values * _ONE)) <= 1e-6
+            require(
+                is_whole.all(),
+                name,
+                f"must hold multiples of 0.0001, got {values}: round to four digits, so "
+                "that ties are decided exactly.",
+            )
 
     @property
     def num_covariates(self) -> int:

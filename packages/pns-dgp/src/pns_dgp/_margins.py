@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from pns_bounds import InputError
 from scipy import interpolate, optimize, special, stats
+
+from pns_dgp._model import require
 
 Quantile = Callable[[np.ndarray], np.ndarray]  # of a normal score
 Discrete = tuple[Callable, int, int]  # distribution function, first and last value
@@ -50,9 +51,8 @@ def make_margin(family: str, parameters: dict[str, Any]) -> Margin:
         law, first, last = _DISCRETE[family](**parameters)
         values = np.arange(first, last + 1, dtype=np.float64)
         return Margin(special.ndtri(law(values)), values, discrete=True)
-    if family not in _CONTINUOUS:
-        known = sorted(_CONTINUOUS | _DISCRETE)
-        raise InputError("family", f"must be one of {known}, got {family!r}.")
+    known = sorted(_CONTINUOUS | _DISCRETE)
+    require(family in known, "family", f"must be one of {known}, got {family!r}.")
     values = _CONTINUOUS[family](**parameters)(_GRID)
     return Margin(_GRID, np.maximum.accumulate(values), discrete=False)
 

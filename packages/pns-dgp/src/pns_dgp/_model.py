@@ -22,19 +22,12 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 
 class Population(NamedTuple):
-    """Units with both potential outcomes, which are never observed together.
+    """Units with both potential outcomes, which are never observed together."""
 
-    Attributes:
-      z: [n, num_covariates] observed covariates, float32.
-      x: [n] the treatment each unit chooses, 0 or 1.
-      y0: [n] outcome under do(X=0).
-      y1: [n] outcome under do(X=1).
-    """
-
-    z: Float[Array, "n num_covariates"]
-    x: Int[Array, " n"]
-    y0: Int[Array, " n"]
-    y1: Int[Array, " n"]
+    z: Float[Array, "n num_covariates"]  # observed covariates, float32
+    x: Int[Array, " n"]  # the treatment each unit chooses, 0 or 1
+    y0: Int[Array, " n"]  # outcome under do(X=0)
+    y1: Int[Array, " n"]  # outcome under do(X=1)
 
 
 class Sample(NamedTuple):
@@ -50,18 +43,12 @@ class Truth(NamedTuple):
 
     Sums and differences of the numbers here are exact (see `truth_from_cells`): the
     Tian-Pearl constraints hold and `pns` lies in `interval` with no tolerance.
-
-    Attributes:
-      atoms: `joint` [n, 2, 2] and `mu` [n, 2].
-      pns: [n] P(Y_1=1, Y_0=0 | z).
-      harm: [n] P(Y_1=0, Y_0=1 | z).
-      interval: [n] the sharp Tian-Pearl interval for PNS.
     """
 
     atoms: pb.Atoms
-    pns: Float[np.ndarray, " n"]
-    harm: Float[np.ndarray, " n"]
-    interval: pb.Interval
+    pns: Float[np.ndarray, " n"]  # P(Y_1=1, Y_0=0 | z)
+    harm: Float[np.ndarray, " n"]  # P(Y_1=0, Y_0=1 | z)
+    interval: pb.Interval  # the sharp Tian-Pearl interval for PNS
 
 
 @runtime_checkable
@@ -94,19 +81,24 @@ class StructuralModel(Protocol):
         ...
 
 
+def require(ok: Any, argument: str, problem: str) -> None:
+    """Raises an InputError unless a condition on an argument holds."""
+    if not ok:
+        raise pb.InputError(argument, problem)
+
+
 def source_key(key: Key[jax.Array, ""], source: str) -> Key[jax.Array, ""]:
     """Derives the key of a source, or raises if there is no such source."""
-    if source not in SOURCES:
-        raise pb.InputError(
-            "source", f"must be one of {list(SOURCES)}, got {source!r}."
-        )
+    require(source in SOURCES, "source", f"must be in {list(SOURCES)}, got {source!r}.")
     return jax.random.fold_in(key, SOURCES.index(source))
 
 
 def check_count(n: int, name: str = "n") -> None:
     """Raises unless a number of rows is a whole number of at least one."""
-    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
-        raise pb.InputError(name, f"must be a whole number of at least 1, got {n!r}.")
+    is_whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
+    require(
+        is_whole and n >= 1, name, f"must be a whole number of at least 1, got {n!r}."
+    )
 
 
 def checked_rows(
@@ -114,12 +106,12 @@ def checked_rows(
 ) -> Float[np.ndarray, "n num_covariates"]:
     """Converts covariates to float64 [n, num_covariates], or raises."""
     z = np.asarray(z, dtype=np.float64)
-    if z.ndim != 2 or z.shape[1] != num_covariates:
-        raise pb.InputError(
-            "z",
-            f"must have shape [n, {num_covariates}], one column per observed "
-            f"covariate, got {list(z.shape)}.",
-        )
+    require(
+        z.ndim == 2 and z.shape[1] == num_covariates,
+        "z",
+        f"must have shape [n, {num_covariates}], one column per observed covariate, got "
+        f"{list(z.shape)}.",
+    )
     check_entries("z", z, np.isfinite(z), "be finite")
     return z
 
@@ -132,8 +124,7 @@ def check_entries(
     columns: Sequence[str] | None = None,
 ) -> None:
     """Raises, naming row and column, unless every entry of a matrix is fine."""
-    if not ok.all():
-        row, column = (int(i) for i in np.argwhere(~ok)[0])
+    for row, column in np.argwhere(~ok)[:1].tolist():
         raise pb.InputError(
             name,
             f"must {rule}; {int((~ok).sum())} entries do not, the first in row {row}, "
@@ -150,11 +141,11 @@ def enumerate_binary(
       probs: P(entry = 1) of each entry.
     """
     size = len(probs)
-    if size > 20:
-        raise pb.InputError(
-            "num_hidden",
-            f"must be at most 20, got {size}: the truth is a sum over all their values.",
-        )
+    require(
+        size <= 20,
+        "num_hidden",
+        f"must be at most 20, got {size}: the truth is a sum over all their values.",
+    )
     vectors = (np.arange(2**size)[:, None] >> np.arange(size - 1, -1, -1)) & 1
     factors = np.where(vectors == 1, probs, 1 - np.asarray(probs, np.float64))
     return vectors, factors.prod(axis=1)
@@ -189,23 +180,22 @@ def truth_from_cells(cells: Float[np.ndarray, "n x y0 y1"]) -> Truth:
       Truth whose numbers satisfy every identity of probability exactly.
 
     Example:
-      >>> import numpy as np
       >>> cells = np.array([[[[0.1, 0.2], [0.1, 0.1]], [[0.05, 0.3], [0.05, 0.1]]]])
       >>> truth = truth_from_cells(cells)
       >>> [round(float(end[0]), 6) for end in (truth.pns, *truth.interval)]
       [0.5, 0.35, 0.65]
     """
     shape = pb.BINARY.response_shape
-    if np.shape(cells)[1:] != shape:
-        raise pb.InputError(
-            "cells",
-            f"must have shape [n, {str(shape)[1:-1]}], got {list(np.shape(cells))}.",
-        )
+    require(
+        np.shape(cells)[1:] == shape,
+        "cells",
+        f"must have shape [n, {str(shape)[1:-1]}], got {list(np.shape(cells))}.",
+    )
     steps = np.rint(np.asarray(cells, np.float64) * _STEPS).astype(np.int64)
     flat = steps.reshape(-1, math.prod(shape))
     missing = _STEPS - flat.sum(1)
-    if np.any(flat < 0) or np.any(np.abs(missing) > 1e-9 * _STEPS):
-        raise pb.InputError("cells", "must be a probability law in every row.")
+    is_law = np.all(flat >= 0) and np.all(np.abs(missing) <= 1e-9 * _STEPS)
+    require(is_law, "cells", "must be a probability law in every row.")
     flat[np.arange(len(flat)), flat.argmax(1)] += missing
     steps = flat.reshape(-1, *shape)
     untreated, treated = steps[:, 0], steps[:, 1]  # [n, y0, y1]

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
-from pns_bounds import InputError
 from scipy import stats
 
 from pns_dgp._balance import compare_kept_with_dropped, difference_in_means
+from pns_dgp._model import require
 
 Propensity = Callable[[pd.DataFrame], Float[np.ndarray, " n"]]
 
@@ -131,13 +131,13 @@ def confounded_split(
     """
     hidden = [hidden] if isinstance(hidden, str) else list(hidden)
     removed = [*hidden, cluster] if cluster else hidden
-    if not hidden:
-        raise InputError("hidden", "must name at least one column.")
+    require(hidden, "hidden", "must name at least one column.")
     _check_trial(trial, treatment, outcome, removed)
-    if not 0 < experimental_share < 1:
-        raise InputError(
-            "experimental_share", f"must lie inside (0, 1), got {experimental_share}."
-        )
+    require(
+        0 < experimental_share < 1,
+        "experimental_share",
+        f"must lie inside (0, 1), got {experimental_share}.",
+    )
     trial = trial.astype({treatment: int, outcome: int})
     selection = _select(
         trial[treatment].to_numpy(),
@@ -150,12 +150,12 @@ def confounded_split(
     tables, differences = {}, {}
     for source, chosen in selection.by_source.items():
         table = trial[chosen].drop(columns=removed)
-        if table[treatment].nunique() < 2:
-            raise InputError(
-                "trial",
-                f"leaves {len(table)} units and not both arms for the {source} table; "
-                "give a larger trial or a milder propensity.",
-            )
+        require(
+            table[treatment].nunique() == 2,
+            "trial",
+            f"leaves {len(table)} units and not both arms for the {source} table; give "
+            "a larger trial or a milder propensity.",
+        )
         tables[source] = table
         differences[source] = difference_in_means(
             table[outcome].to_numpy(np.float64),
@@ -225,33 +225,31 @@ def _check_trial(
     trial: pd.DataFrame, treatment: str, outcome: str, removed: list[str]
 ) -> None:
     names = [treatment, outcome, *removed]
-    if len(set(names)) < len(names):
-        raise InputError("trial", f"needs a column for each role, got {names}.")
-    if not (trial.columns.is_unique and trial.index.is_unique):
-        raise InputError("trial", "must have unique column names and a unique index.")
+    is_apart = len(set(names)) == len(names)
+    require(is_apart, "trial", f"needs a column for each role, got {names}.")
+    is_unique = trial.columns.is_unique and trial.index.is_unique
+    require(is_unique, "trial", "must have unique column names and a unique index.")
     missing = [name for name in names if name not in trial.columns]
-    if missing:
-        raise InputError(
-            "trial", f"has no column {missing}; it has {list(trial.columns)}."
-        )
-    incomplete = [name for name in trial.columns if _is_incomplete(trial[name])]
-    if incomplete:
-        raise InputError(
-            "trial",
-            f"must not have missing or infinite values; columns {incomplete} do: fill "
-            "or drop them.",
-        )
+    require(
+        not missing,
+        "trial",
+        f"has no column {missing}; it has {list(trial.columns)}.",
+    )
+    gaps = [name for name in trial.columns if _is_incomplete(trial[name])]
+    require(
+        not gaps,
+        "trial",
+        f"must not have missing or infinite values; columns {gaps} do: fill or drop them.",
+    )
     for name in (treatment, outcome):
-        values = set(trial[name].unique())
-        if not values <= {0, 1}:
-            shown = sorted(map(str, values))[:5]
-            raise InputError(
-                "trial", f"must hold 0 and 1 in column {name}, got {shown}."
-            )
-    if trial[treatment].nunique() < 2:
-        raise InputError(
-            "trial", f"must have both arms, 0 and 1, in column {treatment}."
+        found = trial[name].unique()
+        require(
+            set(found) <= {0, 1},
+            "trial",
+            f"must hold 0 and 1 in column {name}, got {sorted(map(str, found))[:5]}.",
         )
+    has_arms = trial[treatment].nunique() == 2
+    require(has_arms, "trial", f"must have both arms, 0 and 1, in column {treatment}.")
 
 
 def _is_incomplete(column: pd.Series) -> bool:
@@ -261,10 +259,10 @@ def _is_incomplete(column: pd.Series) -> bool:
 
 def _checked_propensity(values: Any, n: int) -> Float[np.ndarray, " n"]:
     values = np.asarray(values, np.float64)
-    if values.shape != (n,) or not np.all((values > 0) & (values < 1)):
-        raise InputError(
-            "propensity",
-            f"must return {n} probabilities inside (0, 1), got shape "
-            f"{list(values.shape)} from {values.min()} to {values.max()}.",
-        )
+    require(
+        values.shape == (n,) and np.all((values > 0) & (values < 1)),
+        "propensity",
+        f"must return {n} probabilities inside (0, 1), got shape {list(values.shape)} "
+        f"from {values.min()} to {values.max()}.",
+    )
     return values

@@ -22,6 +22,7 @@ from pns_dgp._model import (
     check_count,
     checked_rows,
     enumerate_binary,
+    require,
     source_key,
     truth_by_chunks,
 )
@@ -85,15 +86,15 @@ class ThresholdModel(abc.ABC):
             # A model without hidden variables has empty arrays, which JSON keeps as [].
             value = np.asarray(getattr(self, name), np.float64)
             value = value.reshape(shape) if value.size == 0 else value
-            if value.shape != shape or not np.all(np.isfinite(value)):
-                raise pb.InputError(
-                    name,
-                    f"must be finite numbers of shape {list(shape)}, got shape "
-                    f"{list(value.shape)}.",
-                )
+            require(
+                value.shape == shape and np.all(np.isfinite(value)),
+                name,
+                f"must be finite numbers of shape {list(shape)}, got shape "
+                f"{list(value.shape)}.",
+            )
             object.__setattr__(self, name, value)
-        if not np.all((self.hidden_probs > 0) & (self.hidden_probs < 1)):
-            raise pb.InputError("hidden_probs", "must lie inside (0, 1).")
+        inside = (self.hidden_probs > 0) & (self.hidden_probs < 1)
+        require(np.all(inside), "hidden_probs", "must lie inside (0, 1).")
 
     def _draw(
         self, key: Key[jax.Array, ""], n: int
