@@ -58,7 +58,7 @@ def test_a_network_is_judged_on_held_out_counts_given_those_it_trained_on(
     z = held_out.z
     place = [int(np.flatnonzero((cells.z == row).all(axis=1))[0]) for row in z]
     drawn = inner.draws(split_key(jax.random.key(3)).calibrate, z, 64)
-    mean = pi.combine_members(drawn, np.zeros((1, 64)))
+    mean = pi.scale_draws(drawn, 0.0)
     joint, mu = np.asarray(mean.joint[0], float), np.asarray(mean.mu[0], float)
     arms = np.stack([1 - mu, mu], axis=-1)
     settings = profile.settings

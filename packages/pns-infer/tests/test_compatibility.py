@@ -154,9 +154,9 @@ def test_only_kept_slacks_are_simulated_and_blocks_are_independent(monkeypatch):
 
 
 def test_strata_without_units_are_told():
-    with pytest.raises(ValueError, match="one unit in each arm"):
+    with pytest.raises(pb.InputError, match="experimental needs"):
         pi.compatibility_test(KEY, [[[1, 1], [1, 1]]], [[[0, 0], [1, 1]]])
-    with pytest.raises(ValueError, match="one observational unit"):
+    with pytest.raises(pb.InputError, match="observational needs"):
         pi.compatibility_test(KEY, [[[0, 0], [0, 0]]], [[[1, 1], [1, 1]]])
     with pytest.raises(pb.InputError, match=r"shape \[num_strata, 2, 2\]"):
         pi.compatibility_test(KEY, [[1, 1], [1, 1]], [[1, 1], [1, 1]])

@@ -44,7 +44,7 @@ def test_assignment_of_observational_rows_is_not_read():
         ({"assignment": [0.5, 0.5]}, r"assignment must have shape \[4\]"),
         (
             {"atoms": pb.Atoms(np.ones((3, 2, 2)), np.ones((3, 2)))},
-            r"joint of atoms must have shape \[4, 2, 2\]",
+            r"mu of atoms must have shape \[4, 2\]",
         ),
         ({"atoms": pb.Atoms(np.full((4, 2, 2), np.nan), np.ones((4, 2)))}, "finite"),
     ],

@@ -241,7 +241,7 @@ def test_a_scale_that_is_given_is_kept_and_the_rest_is_judged_beside_it(right):
     ]
     # What members explain is not left to the residual.
     assert mean_log_strengths(less[0])[0] < mean_log_strengths(less[1])[0]
-    with pytest.raises(ValueError, match="draw_scale must be finite and not negative"):
+    with pytest.raises(pb.InputError, match="draw_scale must be at least 0"):
         pi.profile_residual(
             np.random.default_rng(1),
             *(differ, observational, experimental, cell, 8),
@@ -284,7 +284,7 @@ def test_a_law_that_varies_is_averaged_over():
     chances = drawn ** own[1] * (1 - drawn) ** own[0]
     found = _residual_profile._likelihoods(
         _residual_profile._Law(np.array([[[1 - mean, mean]]]), np.array([[variance]])),
-        *(own[None], 0 * own[None], np.array([strength])),
+        *(own[None, None], 0 * own[None, None], np.array([strength])),
     )
     error = chances.std() / np.sqrt(len(chances)) / chances.mean()
     # The shape of the sum of two Betas is not quite a Beta's: a thousandth.
@@ -477,32 +477,32 @@ def test_a_profile_says_what_does_not_fit():
     members = repeat(repeat(MODEL, 3), 2)
     counts, cell = np.ones((3, 2, 2)), np.arange(3)
     with pytest.raises(
-        ValueError, match=r"members must be atoms of shape \[members_per"
+        pb.InputError, match=r"mu of members must have shape \[members_per"
     ):
         pi.profile_residual(rng, repeat(MODEL, 3), counts, counts, cell, 4)
-    with pytest.raises(ValueError, match="2 members or more.* got 2 of num_members=1"):
+    with pytest.raises(
+        pb.InputError, match="members must be 2 or more .* num_members=1, got 2"
+    ):
         pi.profile_residual(rng, members, counts, counts, cell, 1)
-    with pytest.raises(ValueError, match="2 members or more"):
+    with pytest.raises(pb.InputError, match="members must be 2 or more"):
         pi.profile_residual(
             rng, pb.Atoms(*(m[:1] for m in members)), counts, counts, cell, 4
         )
-    with pytest.raises(
-        ValueError, match=r"experimental must be counts of shape \[3, 2"
-    ):
+    with pytest.raises(pb.InputError, match=r"experimental must have shape \[3, 2"):
         pi.profile_residual(rng, members, counts, counts[:2], cell, 4)
-    with pytest.raises(ValueError, match="observational must be counts: finite"):
+    with pytest.raises(pb.InputError, match="observational must be counts: finite"):
         pi.profile_residual(rng, members, -counts, counts, cell, 4)
-    with pytest.raises(ValueError, match=r"cell must have shape \[3\]"):
+    with pytest.raises(pb.InputError, match=r"cell must have shape \[3\]"):
         pi.profile_residual(rng, members, counts, counts, cell[:2], 4)
     for judged in ([True, False, False], [1, 1, 0], [[True, True, False]]):
-        with pytest.raises(ValueError, match="judged must be a list of booleans"):
+        with pytest.raises(pb.InputError, match="judged must be a list of booleans"):
             pi.profile_residual(
                 rng, repeat(repeat(MODEL, 2), 2), counts, counts, cell, 4, judged
             )
-    with pytest.raises(ValueError, match="no units"):
+    with pytest.raises(pb.InputError, match="no units"):
         counts[0] = 0
         pi.profile_residual(
             rng, repeat(repeat(MODEL, 1), 2), counts, counts, cell, 4, cell == 0
         )
-    with pytest.raises(ValueError, match="no units"):
+    with pytest.raises(pb.InputError, match="no units"):
         pi.profile_residual(rng, members, 0 * counts, 0 * counts, cell, 4)

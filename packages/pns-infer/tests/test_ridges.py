@@ -162,7 +162,7 @@ def test_the_single_index_likelihood_is_that_of_the_other_rows_nearby():
 
 def test_an_index_among_one_combination_is_itself():
     np.testing.assert_array_equal(
-        pi.find_index(np.ones((5, 1)), np.ones((5, 1, 2))), [1.0]
+        _ridges.find_index(np.ones((5, 1)), np.ones((5, 1, 2))), [1.0]
     )
 
 
@@ -173,7 +173,7 @@ def test_the_direction_of_a_step_in_the_plane_is_found(angle):
     true = np.array([np.cos(angle), np.sin(angle)])
     chance = np.where(z @ true > 0.2, 0.8, 0.3)
     counts = np.stack([1 - chance, chance], axis=-1)[:, None] * 5
-    found = pi.find_index(z, rng.poisson(counts))
+    found = _ridges.find_index(z, rng.poisson(counts))
     assert abs(found @ true) > 0.999
     np.testing.assert_allclose(np.linalg.norm(found), 1)
 
@@ -201,5 +201,5 @@ def test_draws_move_as_their_center_does_and_stay_compatible(data):
 
 
 def test_models_and_folds_must_fit(data):
-    with pytest.raises(ValueError, match="one for each fold and one for all, 6"):
+    with pytest.raises(pb.InputError, match=r"mu of models must have shape \[6, 4000"):
         data.fit(fold=data.fold + 1)

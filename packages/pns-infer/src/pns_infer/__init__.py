@@ -55,24 +55,18 @@ from pns_infer.calibration.draw_scale import (
     DrawCalibration,
     calibrate_draws,
     choose_calibration_rows,
-    combine_members,
-    neighborhoods,
     scale_draws,
     shift_draws,
 )
 from pns_infer.calibration.linear_draws import LinearDraws
+from pns_infer.calibration.neighborhoods import neighborhoods
 from pns_infer.calibration.residual_draws import draw_residual, residual_mean
 from pns_infer.calibration.residual_profile import (
     ResidualProfile,
     ResidualSettings,
     profile_residual,
 )
-from pns_infer.calibration.ridges import (
-    RidgeCorrection,
-    RidgeFit,
-    find_index,
-    fit_ridges,
-)
+from pns_infer.calibration.ridges import RidgeCorrection, fit_ridges
 from pns_infer.calibration.shared_error import SharedError, shared_error
 from pns_infer.core.average import AverageInterval, average_interval
 from pns_infer.core.band import (
@@ -125,7 +119,6 @@ __all__ = [
     "ResidualProfile",
     "ResidualSettings",
     "RidgeCorrection",
-    "RidgeFit",
     "ScoreTest",
     "Scores",
     "SharedError",
@@ -144,13 +137,11 @@ __all__ = [
     "calibrate_draws",
     "check_assignment",
     "choose_calibration_rows",
-    "combine_members",
     "compatibility_test",
     "credible_intervals",
     "debiased_average",
     "draw_residual",
     "experimental_chance",
-    "find_index",
     "fit_logistic",
     "fit_ridges",
     "frequency_covariance",

@@ -6,7 +6,7 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Int
 
-from pns_infer.core.inputs import check_option, check_shape
+from pns_infer.core.inputs import check_option, check_shape, checked_atoms
 
 Array = Any  # whatever NumPy reads
 WeightsAre = Literal["sampling", "frequency"]
@@ -97,9 +97,8 @@ def make_held_out_units(
     if is_experimental.dtype != bool or is_experimental.ndim != 1:
         raise pb.InputError("is_experimental", "must be booleans, one for each row.")
     treatments, levels = pb.BINARY.joint_shape
+    atoms = checked_atoms("atoms", atoms, (count,))
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
-    check_shape("joint of atoms", atoms.joint, (count, treatments, levels))
-    check_shape("mu of atoms", atoms.mu, (count, treatments))
     if not all(np.isfinite(part).all() for part in atoms):
         raise pb.InputError("atoms", "must be finite.")
     for name, values, size in (("x", x, treatments), ("y", y, levels)):

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from pns_infer.averages.held_out import HeldOutUnits, TooFewUnitsError
 from pns_infer.core.inputs import check_option, check_shape
+from pns_infer.core.sums import sum_by
 
 Source = Literal["both", "observational", "experimental"]
 _PSEUDO = 2.0  # variance of a frequency from n units grows by 2 / n^2 (Agresti, Coull)
@@ -201,5 +202,4 @@ def _by_cluster(
     rows = rows / np.sqrt(units.copies)[:, None]
     if count == len(rows):
         return rows, units.copies
-    columns = [np.bincount(units.cluster, column, count) for column in rows.T]
-    return np.stack(columns, axis=1), np.ones(count)
+    return sum_by(units.cluster, rows), np.ones(count)

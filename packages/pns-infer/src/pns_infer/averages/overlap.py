@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 
 from pns_infer.averages.source_model import fit_logistic
+from pns_infer.core.sums import sum_by
 
 Array = Any  # NumPy or JAX
 _MOST_COLUMNS = 100  # of a full quadratic model
@@ -102,20 +103,12 @@ def balanced_counts(
     axes = ((1, 2), (2,))
     results = []
     for part, second, factor, axis in zip(parts, seconds, factors, axes, strict=True):
-        sums = _sum_by(stratum, part * factor)
+        sums = sum_by(stratum, part * factor)
         weight = sums.sum(axis=axis, keepdims=True)
-        square = _sum_by(stratum, second * factor**2).sum(axis=axis, keepdims=True)
+        square = sum_by(stratum, second * factor**2).sum(axis=axis, keepdims=True)
         scale = np.divide(weight, square, out=np.zeros_like(weight), where=square > 0)
         results.append(sums * scale)
     return results[0], results[1]
-
-
-def _sum_by(
-    stratum: Int[np.ndarray, " n"], values: Float[np.ndarray, "n treatments levels"]
-) -> Float[np.ndarray, "num_strata treatments levels"]:
-    sums = np.zeros((stratum.max() + 1, *values.shape[1:]))
-    np.add.at(sums, stratum, values)
-    return sums
 
 
 def _quadratic(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:

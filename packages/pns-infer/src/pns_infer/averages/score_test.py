@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
+from pns_infer.core.sums import sum_by
+
 
 class ScoreTest(NamedTuple):
     """A chi-squared test.
@@ -56,8 +58,7 @@ def score_test(
     if copies is not None:  # w independent scores of s / w have the variance s^2 / w
         scores = scores / np.sqrt(copies)[:, None]
     if cluster is not None:
-        count = int(cluster.max()) + 1
-        scores = np.stack([np.bincount(cluster, s, count) for s in scores.T], axis=1)
+        scores = sum_by(cluster, scores)
     scale = np.sqrt(np.sum(scores**2, axis=0))
     scores = scores[:, scale > 0] / scale[scale > 0]
     total = total[scale > 0] / scale[scale > 0]

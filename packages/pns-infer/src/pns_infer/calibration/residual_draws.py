@@ -11,9 +11,14 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Num
 
-from pns_infer.calibration.residual_profile import ResidualProfile, ResidualSettings
-from pns_infer.core.inputs import checked_counts
+from pns_infer.calibration.residual_profile import (
+    SOURCES,
+    ResidualProfile,
+    ResidualSettings,
+)
+from pns_infer.core.inputs import checked_atoms
 from pns_infer.core.threads import run_threads
+from pns_infer.core.trials import trial_atoms, trial_counts, trial_laws
 
 Array = Any  # NumPy or JAX
 
@@ -21,8 +26,8 @@ Array = Any  # NumPy or JAX
 def draw_residual(
     rngs: Sequence[np.random.Generator],
     draws: pb.Atoms,
-    observational: Num[Array, "n 2 2"],
-    experimental: Num[Array, "n 2 2"],
+    observational: Num[Array, "n treatments levels"],
+    experimental: Num[Array, "n treatments levels"],
     settings: ResidualSettings,
     is_rare: Bool[np.ndarray, " n"] | None = None,
 ) -> pb.Atoms:
@@ -49,72 +54,48 @@ def draw_residual(
       >>> drawn = draw_residual([np.random.default_rng(0)], draws, *tables, settings)
       >>> round(float(drawn.mu[:, 0, 1].mean()), 2)  # (100 * 0.5 + 60) / (100 + 100)
       0.55
-      >>> round(float(drawn.mu[:, 0, 1].std()), 3)  # (0.55 * 0.45 / 201) ** 0.5
-      0.036
     """
+    draws = checked_atoms("draws", draws, ("num_draws", "n"))
     joint, mu = (np.asarray(part) for part in draws)
-    if mu.ndim != 3 or mu.shape[2] != 2 or joint.shape != (*mu.shape, 2):
-        raise ValueError(
-            "draws must be atoms of cells, joint [num_draws, n, 2, 2] and mu "
-            f"[num_draws, n, 2], got {list(joint.shape)} and {list(mu.shape)}."
-        )
     num_draws, n = mu.shape[:2]
     if len(rngs) != n:
-        raise ValueError(f"rngs must be {n}, one for each cell, got {len(rngs)}.")
+        raise pb.InputError("rngs", f"must be {n}, one for each cell, got {len(rngs)}.")
     _check_settings(settings, (1, num_draws))
-    counts = [
-        checked_counts("observational", observational, (n, 2, 2)).reshape(n, 1, 4),
-        checked_counts("experimental", experimental, (n, 2, 2)),
-    ]
-    factors = _rare_factors(settings, is_rare, n)  # [draws or 1, n]
-    # The draws of a cell lie side by side in memory.
-    cells = np.empty((n, 4, num_draws), np.result_type(joint, np.float32))
-    arms = np.empty((n, 2, num_draws), cells.dtype)
+    counts = trial_counts(observational, experimental, n)
+    rare = _rare(is_rare, n)
+    # The draws of a cell are contiguous in memory.
+    cells = np.empty(
+        (n, pb.BINARY.num_cells, num_draws), np.result_type(joint, np.float32)
+    )
+    arms = np.empty((n, pb.BINARY.num_treatments, num_draws), cells.dtype)
 
     def draw(i: int) -> None:
-        laws = [
-            joint[:, i].reshape(num_draws, 1, 4).astype(float),
-            np.stack([1.0 - mu[:, i], mu[:, i]], axis=-1),
-        ]
-        shapes = _posterior_shapes(
-            laws, [part[i] for part in counts], settings, factors[:, i]
-        )
+        factor = settings.rare_factor if rare[i] else np.ones(1)
+        shapes = []
+        laws = trial_laws(pb.Atoms(joint[:, i], mu[:, i]))
+        for source, law, count in zip(SOURCES, laws, counts, strict=True):
+            strength, share = settings.of_source(source)
+            prior = (strength * factor)[:, None, None] * law
+            shapes.append(prior + share[:, None, None] * count[i])
         cells[i] = _draw_dirichlet(rngs[i], shapes[0])[0]
         arms[i] = _draw_dirichlet(rngs[i], shapes[1])[:, 1]
 
     run_threads(draw, range(n))
-    drawn = np.moveaxis(cells.reshape(n, 2, 2, num_draws), -1, 0)
+    drawn = np.moveaxis(cells.reshape(n, *pb.BINARY.joint_shape, num_draws), -1, 0)
     return pb.project_to_compatible(pb.Atoms(drawn, np.moveaxis(arms, -1, 0)))
-
-
-def _posterior_shapes(
-    laws: list[Float[np.ndarray, "num_draws tables outcomes"]],
-    counts: list[Float[np.ndarray, "tables outcomes"]],
-    settings: ResidualSettings,
-    factor: Float[np.ndarray, " settings"],
-) -> list[Float[np.ndarray, "num_draws tables outcomes"]]:
-    """Adds a cell's counts to the model's word, by source: a Dirichlet's parameters."""
-    strengths = (settings.observational_strength, settings.experimental_strength)
-    shares = (settings.observational_share, settings.experimental_share)
-    return [
-        (strength * factor)[:, None, None] * law + share[:, None, None] * count
-        for law, count, strength, share in zip(
-            laws, counts, strengths, shares, strict=True
-        )
-    ]
 
 
 def residual_mean(
     atoms: pb.Atoms,
-    observational: Num[Array, "n 2 2"],
-    experimental: Num[Array, "n 2 2"],
+    observational: Num[Array, "n treatments levels"],
+    experimental: Num[Array, "n treatments levels"],
     profile: ResidualProfile,
     is_rare: Bool[np.ndarray, " n"] | None = None,
 ) -> pb.Atoms:
     """Combines estimates and counts of cells: the mean of `draw_residual`, projected.
 
-    Settings are averaged over as draws with settings from `profile.sample` do: not they
-    themselves but the weights that follow from them.
+    As in draws with settings from `profile.sample`, what is averaged over the profile is
+    the weight of the model that follows from the settings, not the settings themselves.
 
     Args:
       atoms: [n] of the model.
@@ -139,66 +120,42 @@ def residual_mean(
       >>> round(float(found.mu[0, 1]), 3)  # weights 0.2, 0.5: 0.35 * 0.5 + 0.65 * 0.6
       0.565
     """
-    dtype = np.asarray(atoms.mu).dtype
-    joint, mu = _checked_atoms("atoms", atoms)
+    atoms = checked_atoms("atoms", atoms, ("n",))
     _check_settings(profile.settings, (len(profile.weight),))
-    shape = (len(mu), 2, 2)
-    observational = checked_counts("observational", observational, shape)
-    experimental = checked_counts("experimental", experimental, shape)
-    outcome = np.stack([1 - mu, mu], axis=-1)
-    is_rare = np.zeros(len(mu), bool) if is_rare is None else np.asarray(is_rare)
-    is_rare = is_rare[:, None, None]
-
-    def average(
-        source: str, law: np.ndarray, counts: np.ndarray, axes: tuple[int, ...]
-    ) -> np.ndarray:
-        size = counts.sum(axis=axes, keepdims=True)
-        weight = profile.model_weight(source, size, is_rare)  # 1 without units
-        mixed = weight * law + (1 - weight) * counts / np.maximum(size, 1e-300)
-        return mixed / mixed.sum(axis=axes, keepdims=True)
-
-    joint = average("observational", joint, observational, (-2, -1))
-    mu = average("experimental", outcome, experimental, (-1,))[..., 1]
-    return pb.project_to_compatible(pb.Atoms(joint.astype(dtype), mu.astype(dtype)))
+    n = len(atoms.mu)
+    rare = _rare(is_rare, n)[:, None, None]
+    counts = trial_counts(observational, experimental, n)
+    laws = []
+    for source, law, count in zip(SOURCES, trial_laws(atoms), counts, strict=True):
+        size = count.sum(axis=-1, keepdims=True)
+        weight = profile.model_weight(source, size, rare)  # 1 without units
+        mixed = weight * law + (1 - weight) * count / np.maximum(size, 1e-300)
+        laws.append(mixed / mixed.sum(axis=-1, keepdims=True))
+    return trial_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
 
 
-def _checked_atoms(
-    name: str, atoms: pb.Atoms
-) -> tuple[Float[np.ndarray, "n 2 2"], Float[np.ndarray, "n 2"]]:
-    joint, mu = (np.asarray(part, float) for part in atoms)
-    if mu.ndim != 2 or mu.shape[1] != 2 or joint.shape != (len(mu), 2, 2):
-        raise ValueError(
-            f"{name} must be a list of atoms, joint [n, 2, 2] and mu [n, 2], got "
-            f"{list(joint.shape)} and {list(mu.shape)}."
-        )
-    return joint, mu
+def _rare(is_rare: Bool[np.ndarray, " n"] | None, n: int) -> Bool[np.ndarray, " n"]:
+    return np.zeros(n, bool) if is_rare is None else np.asarray(is_rare)
 
 
 def _check_settings(settings: ResidualSettings, sizes: tuple[int, ...]) -> None:
     for name, values in zip(settings._fields[1:], settings[1:], strict=True):
         if values.ndim != 1 or len(values) not in sizes:
-            raise ValueError(
-                f"{name} must hold {' or '.join(map(str, sizes))} numbers, got shape "
-                f"{list(values.shape)}."
+            raise pb.InputError(
+                name,
+                f"must hold {' or '.join(map(str, sizes))} numbers, got shape "
+                f"{list(values.shape)}.",
             )
         if name.endswith("share"):
             if not (values.min() >= 0 and values.max() <= 1):
-                raise ValueError(f"{name} must lie between 0 and 1.")
+                raise pb.InputError(name, "must lie between 0 and 1.")
         elif not (values.min() > 0 and values.max() < np.inf):
-            raise ValueError(f"{name} must be positive and finite.")
-
-
-def _rare_factors(
-    settings: ResidualSettings, is_rare: Bool[np.ndarray, " n"] | None, size: int
-) -> Float[np.ndarray, "settings n"]:
-    """Returns the factors of the strengths of each cell."""
-    is_rare = np.zeros(size, bool) if is_rare is None else np.asarray(is_rare)
-    return np.where(is_rare, settings.rare_factor[:, None], 1.0)
+            raise pb.InputError(name, "must be positive and finite.")
 
 
 def _draw_dirichlet(
-    rng: np.random.Generator, shape: Float[np.ndarray, "num_draws tables outcomes"]
-) -> Float[np.ndarray, "tables outcomes num_draws"]:
+    rng: np.random.Generator, shape: Float[np.ndarray, "num_draws trials outcomes"]
+) -> Float[np.ndarray, "trials outcomes num_draws"]:
     """Draws from each Dirichlet; the draws are on the last axis of the result."""
     shape = np.maximum(shape, 1e-3)
     gamma = rng.standard_gamma(shape)

@@ -1,27 +1,27 @@
 """A local residual: the counts of a cell, shrunk to what a model says of it.
 
-A model of atoms is smooth, and wrong where the truth is not. Units that share all their
-covariates, a *cell*, show it: their frequencies. Both are combined by
+A model of atoms is smooth, and wrong where the truth is not. The frequencies of units that
+share all their covariates, a *cell*, show it. Both are combined by
 
     p | data ~ Dirichlet(strength p_model + share counts),
 
-for the four observational outcomes, and likewise for the two outcomes of each arm. The
-strength says how many units the model's word is worth. The share says how much of the
-counts the model does not know yet: it was trained on them as well, and what it already
-follows must not be used again.
+for the cells (x, y) of the log, and likewise for the outcomes of each arm. The strength is
+the prior sample size: how many units the model's prediction counts for. The share is the
+part of the counts treated as new information: the model was trained on them as well, and
+what it already follows must not be used again.
 
 Both are judged by cross-fitting. For the units of a fold, the model is that of members who
 did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
 probability of what happened is the likelihood. `draw_scale` scales the members' own
-deviations about their mean, which are part of the model's uncertainty: where they differ
-their word is worth less. One network with an index, and a part of the rows that it did not
-see, is judged the same way: its draws stand for the members, and the rows that it saw lend
-their counts without being judged. Where people are rare a model has learned less: in the
-cells of the rarest fifth of units its word is worth `rare_factor` times the strength, a
+deviations about their mean, which are part of the model's uncertainty: where they differ,
+the prediction counts for less. One network with an index, and a part of the rows that it
+did not see, is judged the same way: its draws stand for the members, and the rows that it
+saw lend their counts without being judged. Where units are rare a model has learned less:
+in the cells of the rarest fifth of units the strength is multiplied by `rare_factor`, a
 factor of at most 1 that is judged with the others.
 
 Nothing here is approximated for large counts; of the members' deviations the likelihood
-knows the variance alone. `residual_draws` draws from the result.
+uses the variance alone. `residual_draws` draws from the result.
 """
 
 from typing import Any, NamedTuple
@@ -31,10 +31,13 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num
 from scipy import special
 
-from pns_infer.calibration.draw_scale import combine_members
-from pns_infer.core.inputs import checked_counts
+from pns_infer.calibration.raw_numbers import from_raw, to_raw
+from pns_infer.core.inputs import check_at_least, check_shape, checked_atoms
+from pns_infer.core.sums import sum_by
+from pns_infer.core.trials import Trials, trial_counts, trial_laws
 
 Array = Any  # NumPy or JAX
+SOURCES = ("observational", "experimental")
 
 _STRENGTHS = 32 * 2.0 ** np.arange(12)
 _RARE_FACTORS = 0.5 ** np.arange(4)
@@ -53,9 +56,9 @@ class ResidualSettings(NamedTuple):
 
     Attributes:
       draw_scale: factor of the members' deviations about their mean.
-      observational_strength: units that the model's word is worth beside the log.
+      observational_strength: prior sample size of the model beside the log.
       experimental_strength: the same beside the trial.
-      observational_share: how much of the log's counts the model does not know yet.
+      observational_share: part of the log's counts treated as new information.
       experimental_share: the same of the trial's.
       rare_factor: of both strengths, in rare cells.
     """
@@ -66,6 +69,12 @@ class ResidualSettings(NamedTuple):
     observational_share: Float[np.ndarray, " n"]
     experimental_share: Float[np.ndarray, " n"]
     rare_factor: Float[np.ndarray, " n"]
+
+    def of_source(
+        self, source: str
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Returns the strengths and the shares of a source, a member of SOURCES."""
+        return getattr(self, f"{source}_strength"), getattr(self, f"{source}_share")
 
 
 class ResidualProfile(NamedTuple):
@@ -101,14 +110,7 @@ class ResidualProfile(NamedTuple):
     def marginal(
         self, name: str
     ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-        """Sums weights over all settings but one.
-
-        Args:
-          name: of a field of `ResidualSettings`.
-
-        Returns:
-          Its values, ascending, and their weights, which sum to 1.
-        """
+        """Returns the values of one setting, ascending, and their weights."""
         values, place = np.unique(getattr(self.settings, name), return_inverse=True)
         return values, np.bincount(place, self.weight)
 
@@ -118,7 +120,7 @@ class ResidualProfile(NamedTuple):
         size: Num[Array, "*shape"],
         is_rare: Bool[np.ndarray, "*shape"] | bool = False,
     ) -> Float[np.ndarray, "*shape"]:
-        """Averages over the profile what the model counts for beside a cell's counts.
+        """Averages the model's weight beside a cell's counts over the profile.
 
         The weight strength / (strength + share size) is not linear in the settings, so
         it is far from the weight at their averages where the profile is wide.
@@ -129,11 +131,9 @@ class ResidualProfile(NamedTuple):
           is_rare: which cells are rare.
 
         Returns:
-          The weight of the model; what is left to 1 is that of the cell's frequencies.
+          The weight of the model; the cell's frequencies have the rest.
         """
-        strength, share = (
-            getattr(self.settings, f"{source}_{name}") for name in ("strength", "share")
-        )
+        strength, share = self.settings.of_source(source)
         sizes, place = np.unique(np.asarray(size, float), return_inverse=True)
         common, rare = (
             _average_weight(strength * factor, share, self.weight, sizes)[place]
@@ -180,8 +180,8 @@ def _average_weight(
 def profile_residual(
     rng: np.random.Generator,
     members: pb.Atoms,
-    observational: Num[Array, "n 2 2"],
-    experimental: Num[Array, "n 2 2"],
+    observational: Num[Array, "n treatments levels"],
+    experimental: Num[Array, "n treatments levels"],
     cell: Int[Array, " n"],
     num_members: float,
     judged: Bool[Array, " n"] | None = None,
@@ -224,36 +224,46 @@ def profile_residual(
       0.0
       1.0
     """
+    members = checked_atoms("members", members, ("members_per_fold", "m"))
     members = pb.Atoms(*(np.asarray(part) for part in members))
-    size, num_judged = _checked_members(members, num_members)
-    judged = _checked_judged(judged, num_judged)
-    shape = (len(judged), 2, 2)
-    own = [
-        checked_counts("observational", observational, shape).reshape(-1, 4),
-        checked_counts("experimental", experimental, shape).reshape(-1, 4),
-    ]
-    if not sum(part[judged].sum() for part in own) > 0:
-        raise ValueError("there are no units to judge the residual by.")
-    cell = np.asarray(cell)
-    if cell.shape != judged.shape:
-        raise ValueError(
-            f"cell must have shape [{len(judged)}], got {list(cell.shape)}."
+    size, num_judged = members.mu.shape[:2]
+    if not 2 <= size <= num_members:
+        raise pb.InputError(
+            "members",
+            f"must be 2 or more for each fold, and at most num_members={num_members}, "
+            f"got {size}.",
         )
-    totals = [_cell_sums(part, cell) for part in own]
-    rest = [total - part for total, part in zip(totals, own, strict=True)]
-    units, cell_size = (np.concatenate(p, axis=1).sum(axis=1) for p in (own, totals))
+    judged = np.ones(num_judged, bool) if judged is None else np.asarray(judged)
+    if judged.ndim != 1 or judged.dtype != bool or judged.sum() != num_judged:
+        raise pb.InputError(
+            "judged",
+            f"must be a list of booleans, true for the {num_judged} rows that members "
+            f"have atoms of, got {judged.dtype} of shape {list(judged.shape)}, true for "
+            f"{np.count_nonzero(judged)}.",
+        )
+    own = trial_counts(observational, experimental, len(judged))
+    if not sum(part[judged].sum() for part in own) > 0:
+        raise pb.InputError("counts", "hold no units to judge the residual by.")
+    check_shape("cell", cell, judged.shape)
+    _, cell = np.unique(cell, return_inverse=True)
+    totals = [sum_by(cell, part)[cell] for part in own]
+    others = [total - part for total, part in zip(totals, own, strict=True)]
+    units, cell_size = (
+        np.add(*(part.sum(axis=(1, 2)) for part in parts)) for parts in (own, totals)
+    )
     rare_size = _find_rare_size(cell_size, units)
-    some = _choose_rows(rng, num_judged)
+    some = np.arange(num_judged)
+    if num_judged > _MAX_ROWS:
+        some = np.sort(rng.choice(some, _MAX_ROWS, replace=False))
     members = pb.Atoms(*(part[:, some] for part in members))
     rows = np.flatnonzero(judged)[some]
-    own, rest = ([part[rows] for part in parts] for parts in (own, rest))
     is_rare = cell_size[rows] <= rare_size
     tried, scales = _scales(draw_scale, 1 / size - 1 / num_members)
-    observational, experimental = (
-        np.stack([_grids(*source, is_rare, scale) for scale in tried])
-        for source in zip(_laws(members), own, rest, strict=True)
+    log, trial = (
+        np.stack([_grids(law, seen[rows], rest[rows], is_rare, s) for s in tried])
+        for law, seen, rest in zip(_laws(members), own, others, strict=True)
     )
-    return _join_sources(observational, experimental, scales, rare_size)
+    return _join_sources(log, trial, scales, rare_size)
 
 
 def _scales(
@@ -267,49 +277,9 @@ def _scales(
     """
     if draw_scale is None:
         return _DRAW_SCALES, np.sqrt(np.maximum(_DRAW_SCALES**2 - noise, 0))
-    if not 0 <= draw_scale < np.inf:
-        raise ValueError(f"draw_scale must be finite and not negative: {draw_scale}.")
+    check_at_least("draw_scale", draw_scale, 0)
     scales = np.array([float(draw_scale)])
     return np.sqrt(scales**2 + noise), scales
-
-
-def _checked_members(members: pb.Atoms, num_members: float) -> tuple[int, int]:
-    """Returns how many members and rows there are."""
-    joint, mu = members
-    if mu.ndim != 3 or mu.shape[2:] != (2,) or joint.shape != (*mu.shape, 2):
-        raise ValueError(
-            "members must be atoms of shape [members_per_fold, m], got joint "
-            f"{list(joint.shape)} and mu {list(mu.shape)}."
-        )
-    size = len(mu)
-    if not 2 <= size <= num_members:
-        raise ValueError(
-            "every fold needs 2 members or more, and no more than the ensemble has; "
-            f"got {size} of num_members={num_members}."
-        )
-    return size, mu.shape[1]
-
-
-def _checked_judged(
-    judged: Bool[Array, " n"] | None, num_judged: int
-) -> Bool[np.ndarray, " n"]:
-    if judged is None:
-        return np.ones(num_judged, bool)
-    judged = np.asarray(judged)
-    if judged.ndim != 1 or judged.dtype != bool or judged.sum() != num_judged:
-        raise ValueError(
-            f"judged must be a list of booleans, true for {num_judged} rows, those that "
-            f"members have atoms of; got {judged.dtype} of shape {list(judged.shape)}, "
-            f"true for {np.count_nonzero(judged)}."
-        )
-    return judged
-
-
-def _cell_sums(
-    counts: Float[np.ndarray, "n 4"], cell: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "n 4"]:
-    _, cell = np.unique(cell, return_inverse=True)
-    return np.stack([np.bincount(cell, part)[cell] for part in counts.T], axis=1)
 
 
 def _find_rare_size(
@@ -322,49 +292,28 @@ def _find_rare_size(
     return float(size) if size < cell_size.max() else 0.0
 
 
-def _choose_rows(rng: np.random.Generator, num_rows: int) -> Int[np.ndarray, " m"]:
-    rows = np.arange(num_rows)
-    if len(rows) > _MAX_ROWS:
-        rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
-    return rows
-
-
 class _Law(NamedTuple):
-    """What members say of one source.
-
-    Attributes:
-      mean: of the members.
-      variance: of the members, in that of one unit's outcome.
-    """
+    """Mean of the members for one source, and their variance in that of an outcome."""
 
     mean: Float[np.ndarray, "n trials outcomes"]
     variance: Float[np.ndarray, "n trials"]
 
 
 def _laws(members: pb.Atoms) -> list[_Law]:
-    """Computes mean and variance of the members for each source.
-
-    The mean is that of their free numbers, as for predictions.
-    """
-    mean = combine_members(members, np.zeros((1, len(members.mu))))
+    """Computes mean and variance of the members, the mean on the scale of raw numbers."""
+    mean = from_raw(to_raw(members).mean(axis=0))
     laws = []
-    for drawn, (law,) in zip(_outcomes(members), _outcomes(mean), strict=True):
+    for drawn, law in zip(trial_laws(members), trial_laws(mean), strict=True):
         of_members = np.var(drawn, axis=0, ddof=1).sum(axis=-1)
         of_outcome = (law * (1 - law)).sum(axis=-1)
         laws.append(_Law(law, of_members / np.maximum(of_outcome, 1e-12)))
     return laws
 
 
-def _outcomes(atoms: pb.Atoms) -> list[Float[np.ndarray, "m n trials outcomes"]]:
-    """Returns the outcomes' probabilities: one trial of the log, two arms."""
-    joint, mu = (np.asarray(part, float) for part in atoms)
-    return [joint.reshape(*mu.shape[:2], 1, 4), np.stack([1 - mu, mu], axis=-1)]
-
-
 def _grids(
     law: _Law,
-    own: Float[np.ndarray, "n 4"],
-    rest: Float[np.ndarray, "n 4"],
+    own: Trials,
+    rest: Trials,
     is_rare: Bool[np.ndarray, " n"],
     scale: float,
 ) -> Float[np.ndarray, "factors strengths shares"]:
@@ -386,8 +335,8 @@ def _grids(
 
 def _likelihoods(
     law: _Law,
-    own: Float[np.ndarray, "n 4"],
-    rest: Float[np.ndarray, "n 4"],
+    own: Trials,
+    rest: Trials,
     strengths: Float[np.ndarray, " strengths"],
 ) -> Float[np.ndarray, "strengths shares"]:
     """Sums over rows the logs of Dirichlet-multinomials.
@@ -395,7 +344,6 @@ def _likelihoods(
     A Dirichlet about a law that itself varies is taken as the Dirichlet about its mean
     with the same variance in all.
     """
-    own, rest = (part.reshape(law.mean.shape) for part in (own, rest))
     result = np.zeros((len(strengths), len(_SHARES)))
     for i, strength in enumerate(strengths):
         variance = np.minimum(1 / (1 + strength) + law.variance, 1 - 1e-6)

@@ -10,7 +10,7 @@ probability of each outcome is multiplied by
 
 a function of the index alone, a *ridge function*; this is projection pursuit with one step
 for each index. Two indices are tried for each source: the one that predicts the outcomes
-of the arms best, and the one that predicts the treatment that people chose best, each by the
+of the arms best, and the one that predicts the chosen treatment best, each by the
 likelihood of a single-index model within the linear combinations that the model itself
 uses. Window and strength have the greatest likelihood on units of folds that neither the
 model nor the ratios saw; where none raises it, nothing is corrected.
@@ -23,11 +23,14 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num
 from scipy import ndimage, optimize
 
-from pns_infer.core.inputs import checked_counts
+from pns_infer.core.inputs import check_shape
+from pns_infer.core.sums import sum_by
+from pns_infer.core.trials import Trials, trial_atoms, trial_counts, trial_laws
 
 Array = Any  # NumPy or JAX
+Bins = Float[np.ndarray, "bins trials outcomes"]
 
-NUM_INDICES = 2  # of the outcome and of the treatment
+_NUM_INDICES = 2  # of the outcome and of the treatment
 _NUM_BINS, _REACH = 4096, 5.0  # of an index with variance 1, from -5 to 5
 _WINDOWS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)  # standard deviations of a window
 _STRENGTHS = (100.0, 400.0)
@@ -44,16 +47,16 @@ class RidgeCorrection(NamedTuple):
     Attributes:
       directions: the indices are `z @ directions.T + offsets`, with variance 1.
       offsets: see above.
-      observational: of the four outcomes of the log, by bin of each index.
+      observational: of the cells of the log, by bin of each index.
       experimental: of the outcomes of each arm, by bin of each index.
       windows: of each source (log, trial) and index; 0 where nothing is corrected.
     """
 
-    directions: Float[np.ndarray, "2 d"]
-    offsets: Float[np.ndarray, "2"]
-    observational: Float[np.ndarray, "2 bins 1 4"]
-    experimental: Float[np.ndarray, "2 bins 2 2"]
-    windows: Float[np.ndarray, "2 2"]
+    directions: Float[np.ndarray, "indices d"]
+    offsets: Float[np.ndarray, " indices"]
+    observational: Float[np.ndarray, "indices bins trials outcomes"]
+    experimental: Float[np.ndarray, "indices bins treatments levels"]
+    windows: Float[np.ndarray, "sources indices"]
 
     def apply(self, z: Float[Array, "n d"], atoms: pb.Atoms) -> pb.Atoms:
         """Corrects a model's atoms [n] of units with covariates z.
@@ -64,10 +67,10 @@ class RidgeCorrection(NamedTuple):
         place = _bins(np.asarray(z, float) @ self.directions.T + self.offsets)
         tables = (self.observational, self.experimental)
         laws = []
-        for law, table in zip(_laws(atoms), tables, strict=True):
-            logs = sum(table[i][place[:, i]] for i in range(NUM_INDICES))
+        for law, table in zip(trial_laws(atoms), tables, strict=True):
+            logs = sum(table[i][place[:, i]] for i in range(_NUM_INDICES))
             laws.append(_multiply(law, np.exp(logs)))
-        return _make_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
+        return trial_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
 
 
 class RidgeFit(NamedTuple):
@@ -88,16 +91,16 @@ class _Part(NamedTuple):
     """A model, the rows whose units it was corrected by, and its indices."""
 
     seen: Bool[np.ndarray, " n"]
-    place: Int[np.ndarray, "n 2"]
-    directions: Float[np.ndarray, "2 d"]
-    offsets: Float[np.ndarray, "2"]
+    place: Int[np.ndarray, "n indices"]
+    directions: Float[np.ndarray, "indices d"]
+    offsets: Float[np.ndarray, " indices"]
 
 
 def fit_ridges(
     rng: np.random.Generator,
     z: Float[Array, "n d"],
-    observational: Num[Array, "n 2 2"],
-    experimental: Num[Array, "n 2 2"],
+    observational: Num[Array, "n treatments levels"],
+    experimental: Num[Array, "n treatments levels"],
     fold: Int[Array, " n"],
     models: pb.Atoms,
     subspaces: Float[Array, "num_models d b"],
@@ -134,56 +137,50 @@ def fit_ridges(
     """
     z, fold = np.asarray(z, float), np.asarray(fold)
     subspaces = np.asarray(subspaces, float)
-    shape = (len(z), 2, 2)
-    counts = [
-        checked_counts("observational", observational, shape).reshape(-1, 1, 4),
-        checked_counts("experimental", experimental, shape),
-    ]
-    num_models = len(models.mu)
-    if num_models != fold.max() + 2 or len(subspaces) != num_models:
-        raise ValueError(
-            "models and subspaces must be one for each fold and one for all, "
-            f"{fold.max() + 2}; got {num_models} and {len(subspaces)}."
-        )
+    counts = trial_counts(observational, experimental, len(z))
+    num_models = int(fold.max()) + 2
+    what = ", a model for each fold and one for all"
+    check_shape("mu of models", models.mu, (num_models, len(z), "treatments"), what)
+    check_shape("subspaces", subspaces, (num_models, z.shape[1], "b"), what)
     parts = [
         _find_indices(rng, z, counts, fold != j, subspaces[j])
         for j in range(num_models)
     ]
-    laws = [_laws(pb.Atoms(models.joint[j], models.mu[j])) for j in range(num_models)]
-    results = [
-        _correct_source(parts, fold, counts[source], [law[source] for law in laws])
-        for source in range(2)
-    ]
+    laws = [trial_laws(pb.Atoms(*each)) for each in zip(*models, strict=True)]
+    log, trial = (
+        _correct_source(parts, fold, count, list(law))
+        for count, law in zip(counts, zip(*laws, strict=True), strict=True)
+    )
     correction = RidgeCorrection(
         parts[-1].directions,
         parts[-1].offsets,
-        *(result.tables for result in results),
-        windows=np.array([result.windows for result in results]),
+        log.tables,
+        trial.tables,
+        windows=np.array([log.windows, trial.windows]),
     )
-    held_out = _make_atoms(
-        results[0].held_out, results[1].held_out, np.asarray(models.mu).dtype
-    )
-    return RidgeFit(correction, held_out, (results[0].gain, results[1].gain))
+    dtype = np.asarray(models.mu).dtype
+    held_out = trial_atoms(log.held_out, trial.held_out, dtype)
+    return RidgeFit(correction, held_out, (log.gain, trial.gain))
 
 
 class _Corrected(NamedTuple):
     """Corrections of one source."""
 
-    tables: Float[np.ndarray, "2 bins trials outcomes"]
+    tables: Float[np.ndarray, "indices bins trials outcomes"]
     windows: list[float]
-    held_out: Float[np.ndarray, "n trials outcomes"]
+    held_out: Trials
     gain: float
 
 
 def _correct_source(
     parts: list[_Part],
     fold: Int[np.ndarray, " n"],
-    counts: Float[np.ndarray, "n trials outcomes"],
-    laws: list[Float[np.ndarray, "n trials outcomes"]],
+    counts: Trials,
+    laws: list[Trials],
 ) -> _Corrected:
     """Chooses and adds the corrections of a source, one index after the other."""
     tables, windows, gain = [], [], 0.0
-    for i in range(NUM_INDICES):
+    for i in range(_NUM_INDICES):
         sums = [
             _sum_bins(part, i, counts, law)
             for part, law in zip(parts, laws, strict=True)
@@ -212,18 +209,16 @@ def _correct_source(
 def _apply(
     parts: list[_Part],
     i: int,
-    laws: list[Float[np.ndarray, "n trials outcomes"]],
-    ratios: list[Float[np.ndarray, "bins trials outcomes"]],
-) -> list[Float[np.ndarray, "n trials outcomes"]]:
+    laws: list[Trials],
+    ratios: list[Bins],
+) -> list[Trials]:
     return [
         _multiply(law, ratio[part.place[:, i]])
         for part, law, ratio in zip(parts, laws, ratios, strict=True)
     ]
 
 
-def _held_out(
-    fold: Int[np.ndarray, " n"], laws: list[Float[np.ndarray, "n trials outcomes"]]
-) -> Float[np.ndarray, "n trials outcomes"]:
+def _held_out(fold: Int[np.ndarray, " n"], laws: list[Trials]) -> Trials:
     """Picks for each row the law of the model that did not see it."""
     result = np.empty_like(laws[0])
     for j, law in enumerate(laws[:-1]):
@@ -233,38 +228,21 @@ def _held_out(
 
 def _held_out_likelihood(
     fold: Int[np.ndarray, " n"],
-    counts: Float[np.ndarray, "n trials outcomes"],
-    laws: list[Float[np.ndarray, "n trials outcomes"]],
+    counts: Trials,
+    laws: list[Trials],
 ) -> float:
     law = _held_out(fold, laws)
     return float(np.sum(counts * np.log(np.maximum(law, 1e-12))))
 
 
-def _sum_bins(
-    part: _Part,
-    i: int,
-    counts: Float[np.ndarray, "n trials outcomes"],
-    law: Float[np.ndarray, "n trials outcomes"],
-) -> tuple[Array, Array]:
+def _sum_bins(part: _Part, i: int, counts: Trials, law: Trials) -> tuple[Bins, Bins]:
     """Sums the observed and the expected units of each bin of an index."""
     place, counts, law = part.place[part.seen, i], counts[part.seen], law[part.seen]
     expected = counts.sum(axis=2, keepdims=True) * law
-    return _bin_sums(place, counts), _bin_sums(place, expected)
+    return sum_by(place, counts, _NUM_BINS), sum_by(place, expected, _NUM_BINS)
 
 
-def _bin_sums(
-    place: Int[np.ndarray, " n"],
-    values: Float[np.ndarray, "n trials outcomes"],
-    num_bins: int = _NUM_BINS,
-) -> Float[np.ndarray, "bins trials outcomes"]:
-    columns = values.reshape(len(values), -1).T
-    sums = [np.bincount(place, column, num_bins) for column in columns]
-    return np.stack(sums, axis=1).reshape(-1, *values.shape[1:])
-
-
-def _smooth(
-    sums: Float[np.ndarray, "bins trials outcomes"], window: float
-) -> Float[np.ndarray, "bins trials outcomes"]:
+def _smooth(sums: Bins, window: float) -> Bins:
     """Sums over a normal window whose weight in the middle is 1."""
     sigma = window * len(sums) / (2 * _REACH)
     smooth = ndimage.gaussian_filter1d(sums, sigma, axis=0, mode="constant")
@@ -272,10 +250,10 @@ def _smooth(
 
 
 def _ratio(
-    observed: Float[np.ndarray, "bins trials outcomes"],
-    expected: Float[np.ndarray, "bins trials outcomes"],
+    observed: Bins,
+    expected: Bins,
     strength: float,
-) -> Float[np.ndarray, "bins trials outcomes"]:
+) -> Bins:
     units = expected.sum(axis=-1, keepdims=True)
     plain = np.divide(
         observed, expected, out=np.ones_like(observed), where=expected > 1e-9
@@ -285,9 +263,9 @@ def _ratio(
 
 
 def _multiply(
-    law: Float[np.ndarray, "n trials outcomes"],
-    ratio: Float[np.ndarray, "n trials outcomes"],
-) -> Float[np.ndarray, "n trials outcomes"]:
+    law: Trials,
+    ratio: Trials,
+) -> Trials:
     law = law * ratio
     return law / law.sum(axis=-1, keepdims=True)
 
@@ -300,30 +278,15 @@ def _bins(
     return np.clip(place, 0, num_bins - 1).astype(int)
 
 
-def _laws(atoms: pb.Atoms) -> list[Float[np.ndarray, "n trials outcomes"]]:
-    """Returns the outcomes' probabilities: one trial of the log, two arms."""
-    joint, mu = (np.asarray(part, float) for part in atoms)
-    return [joint.reshape(-1, 1, 4), np.stack([1 - mu, mu], axis=-1)]
-
-
-def _make_atoms(
-    observational: Float[np.ndarray, "n 1 4"],
-    experimental: Float[np.ndarray, "n 2 2"],
-    dtype: Any,
-) -> pb.Atoms:
-    joint = observational.reshape(-1, 2, 2).astype(dtype)
-    return pb.project_to_compatible(pb.Atoms(joint, experimental[..., 1].astype(dtype)))
-
-
 def _find_indices(
     rng: np.random.Generator,
     z: Float[np.ndarray, "n d"],
-    counts: list[Float[np.ndarray, "n trials outcomes"]],
+    counts: list[Trials],
     seen: Bool[np.ndarray, " n"],
     subspace: Float[np.ndarray, "d b"],
 ) -> _Part:
     """Finds the indices of outcome and treatment by the units that were seen."""
-    taken = counts[0].reshape(-1, 1, 2, 2).sum(axis=3)
+    taken = counts[0].reshape(-1, 1, *pb.BINARY.joint_shape).sum(axis=3)
     combinations = z @ subspace
     rows = np.flatnonzero(seen)
     if len(rows) > _SEARCH_ROWS:
@@ -352,18 +315,10 @@ def find_index(
 
     Args:
       combinations: of covariates, uncorrelated and of variance 1.
-      counts: outcomes of each row, for each of several kinds of trials.
+      counts: outcomes of each row, for each of several trials.
 
     Returns:
       A vector of length 1; its sign means nothing.
-
-    Example:
-      >>> import numpy as np
-      >>> combinations = np.random.default_rng(0).normal(size=(2000, 2))
-      >>> y = (combinations @ [0.6, 0.8] > 0.5).astype(int)
-      >>> found = find_index(combinations, counts=np.eye(2)[y][:, None])
-      >>> np.abs(found).round(1).tolist()
-      [0.6, 0.8]
     """
     combinations, counts = np.asarray(combinations, float), np.asarray(counts, float)
     combinations = combinations - combinations.mean(axis=0)
@@ -395,12 +350,10 @@ def _starts(size: int) -> Float[np.ndarray, "starts b"]:
     return starts / np.linalg.norm(starts, axis=1, keepdims=True)
 
 
-def _single_index_likelihood(
-    index: Float[np.ndarray, " n"], counts: Float[np.ndarray, "n trials outcomes"]
-) -> float:
+def _single_index_likelihood(index: Float[np.ndarray, " n"], counts: Trials) -> float:
     """Sums the log-probabilities of outcomes by those of other rows nearby."""
     place = _bins(index, _SEARCH_BINS)
-    sums = _bin_sums(place, counts, _SEARCH_BINS)
+    sums = sum_by(place, counts, _SEARCH_BINS)
     nearby = _smooth(sums, _SEARCH_WINDOW)[place] - counts
     overall = counts.sum(axis=0)
     overall = overall / np.maximum(overall.sum(axis=-1, keepdims=True), 1e-12)

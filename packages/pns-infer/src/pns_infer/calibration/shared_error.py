@@ -1,13 +1,13 @@
 """Errors that all members share, seen in the outcomes of neighbors.
 
-Where covariates never repeat, members' differences carry the error of their mean; a bias that
-all of them share is in none of their differences. But units that were not seen show it:
-the residuals of two neighbors have the product of the mean's errors there as their expected
-product. What that exceeds the members' covariance by is error that they share.
+Where covariates never repeat, the members' differences show the error of their mean, but not
+a bias that all of them share. Held-out units show it: the expected product of the residuals
+of two neighbors is the product of the mean's errors there. By how much it exceeds the
+members' covariance is an error that they share.
 
 Only pairs within a fold count. Of two units in different folds each was seen by the
 members that judge the other, which makes the product of their residuals too small.
-Neighbors do not share all of an error, so what is found is a part of it.
+Neighbors share only a part of an error, and only that part is found.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,9 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float, Int
 
-from pns_infer.calibration.draw_scale import neighborhoods
+from pns_infer.calibration.neighborhoods import neighborhoods
+from pns_infer.core.sums import sum_by
+from pns_infer.core.trials import trial_counts
 
 _GROUP_SIZE = 32  # neighbors, at least: fewer are nearer, and tell less of noise
 _LEAST_VARIANCE = 1e-12  # of members that differ by more than rounding
@@ -37,15 +39,15 @@ class SharedError(NamedTuple):
 
     @property
     def least(self) -> float:
-        """What the excess is by one standard error less, but not less than 0."""
+        """The excess minus one standard error, floored at 0."""
         return max(self.excess - self.standard_error, 0.0)
 
 
 def shared_error(
     members: Callable[[slice], pb.Atoms],
     held_out: pb.Atoms,
-    observational: Float[np.ndarray, "n 2 2"],
-    experimental: Float[np.ndarray, "n 2 2"],
+    observational: Float[np.ndarray, "n treatments levels"],
+    experimental: Float[np.ndarray, "n treatments levels"],
     fold: Int[np.ndarray, " n"],
     coordinates: Float[np.ndarray, "n k"],
 ) -> SharedError:
@@ -77,8 +79,6 @@ def shared_error(
       >>> variance = 0.0002  # of the members; the mean square of the error is 0.0052
       >>> abs(variance * found.excess - 0.0050) < 2 * variance * found.standard_error
       True
-      >>> found.excess > 5 * found.standard_error
-      True
     """
     parts = [
         _Part(units, residual, columns, np.asarray(fold), coordinates)
@@ -106,23 +106,23 @@ def shared_error(
 
 def _residuals(
     held_out: pb.Atoms,
-    observational: Float[np.ndarray, "n 2 2"],
-    experimental: Float[np.ndarray, "n 2 2"],
+    observational: Float[np.ndarray, "n treatments levels"],
+    experimental: Float[np.ndarray, "n treatments levels"],
 ) -> Iterator[tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n k"], slice]]:
     """Yields, of the log and of each arm, units and residual sums of every row.
 
     The third is the place of what was expected among packed atoms.
     """
     expected = np.asarray(pb.pack_atoms(held_out), float)
-    log, trial = (np.asarray(part, float) for part in (observational, experimental))
-    units, seen = (
-        log.sum(axis=(1, 2)),
-        log.reshape(-1, 4)[:, ::-1],
-    )  # as atoms are packed
-    yield units, seen - units[:, None] * expected[:, 2:], slice(2, 6)
-    for column, arm in enumerate((1, 0)):
-        units, place = trial[:, arm].sum(axis=1), slice(column, column + 1)
-        yield units, trial[:, arm, 1:] - units[:, None] * expected[:, place], place
+    log, trial = trial_counts(observational, experimental, len(expected))
+    num_free = pb.BINARY.num_free
+    units, cells = log.sum(axis=(1, 2)), slice(num_free, None)
+    seen = log[:, 0, ::-1]  # as atoms are packed
+    yield units, seen - units[:, None] * expected[:, cells], cells
+    for column in range(num_free):
+        arm = trial[:, num_free - 1 - column]
+        units, place = arm.sum(axis=1), slice(column, column + 1)
+        yield units, arm[:, 1:] - units[:, None] * expected[:, place], place
 
 
 class _Part:
@@ -152,7 +152,7 @@ class _Part:
         self._sums, self._squares, self._variance, self._degrees = 0.0, 0.0, 0.0, 0
 
     def add_members(
-        self, block: slice, deviation: Float[np.ndarray, "num_members b 6"]
+        self, block: slice, deviation: Float[np.ndarray, "num_members b eta"]
     ) -> None:
         """Takes in how members differ from their mean at some rows."""
         chosen = np.flatnonzero(self._group[block] >= 0)
@@ -164,8 +164,8 @@ class _Part:
         self._variance += float(np.sum(deviation**2 * units[:, None]))
         weighted = np.moveaxis(deviation * units[:, None], 1, 0)
         weighted = weighted.reshape(len(chosen), -1)
-        self._sums = self._sums + self._sum_by(weighted, group)
-        self._squares = self._squares + self._sum_by(weighted**2, group)
+        self._sums = self._sums + sum_by(group, weighted, self._size)
+        self._squares = self._squares + sum_by(group, weighted**2, self._size)
 
     def estimate(self) -> tuple[float, float]:
         """Returns the excess, and its standard error; 0 if there is nothing to tell it."""
@@ -183,10 +183,7 @@ class _Part:
         self, values: Float[np.ndarray, "m k"], group: Int[np.ndarray, " m"]
     ) -> Float[np.ndarray, "size k"]:
         """Sums products over all ordered pairs of different rows in each group."""
-        return self._sum_by(values, group) ** 2 - self._sum_by(values**2, group)
-
-    def _sum_by(
-        self, values: Float[np.ndarray, "m k"], group: Int[np.ndarray, " m"]
-    ) -> Float[np.ndarray, "size k"]:
-        columns = [np.bincount(group, column, self._size) for column in values.T]
-        return np.stack(columns, axis=1)
+        sums, squares = (
+            sum_by(group, part, self._size) for part in (values, values**2)
+        )
+        return sums**2 - squares

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import jax.core
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float
 
 from pns_infer.core.critical import Side, TooFewDrawsError, make_side
 from pns_infer.core.threads import map_threads
@@ -67,15 +66,15 @@ def check_shape(
         )
 
 
-def checked_counts(
-    name: str, counts: Array, shape: tuple[int, ...]
-) -> Float[np.ndarray, "..."]:
-    """Returns counts as numbers; raises unless they have this shape and are counts."""
-    check_shape(name, counts, shape)
-    counts = np.asarray(counts, float)
-    if not np.all((counts >= 0) & (counts < np.inf)):
-        raise pb.InputError(name, "must be counts: finite and not negative.")
-    return counts
+def checked_atoms(
+    name: str, atoms: pb.Atoms, leading: tuple[int | str, ...]
+) -> pb.Atoms:
+    """Returns atoms as arrays; raises unless they have these leading dimensions."""
+    joint, mu = _as_arrays(atoms)
+    check_shape(f"mu of {name}", mu, (*leading, *pb.BINARY.mu_shape))
+    leading = mu.shape[: len(leading)]
+    check_shape(f"joint of {name}", joint, (*leading, *pb.BINARY.joint_shape))
+    return pb.Atoms(joint, mu)
 
 
 def cut_draws(
@@ -133,22 +132,16 @@ def _checked_draws(draws: Draws) -> Draws:
         raise pb.InputError(
             "draws", f"must be Atoms or BoundTerms, got {type(draws).__name__}."
         )
-    draws = _as_arrays(draws)
-    treatments, levels = pb.BINARY.joint_shape
-    trailing: list[tuple[int | str, ...]] = [("num_terms",), ("num_terms",)]
+    leading = ("num_draws", "num_points")
     if isinstance(draws, pb.Atoms):
-        trailing = [(treatments, levels), (treatments,)]
-    for name, leaf, shape in zip(draws._fields, draws, trailing, strict=True):
-        check_shape(f"draws of {name}", leaf, ("num_draws", "num_points", *shape))
-    first, second = (leaf.shape[:2] for leaf in draws)
-    if first != second:
-        raise pb.InputError(
-            " and ".join(draws._fields),
-            f"must have the same draws and points, got {list(first)} and "
-            f"{list(second)}.",
-        )
-    if first[0] < 2:
-        raise TooFewDrawsError(first[0], 2, "a standard error")
+        draws = checked_atoms("draws", draws, leading)
+    else:
+        lower, upper = _as_arrays(draws)
+        check_shape("lower of draws", lower, (*leading, "num_terms"))
+        check_shape("upper of draws", upper, (*lower.shape[:2], "num_terms"))
+        draws = pb.BoundTerms(lower, upper)
+    if len(draws[0]) < 2:
+        raise TooFewDrawsError(len(draws[0]), 2, "a standard error")
     return draws
 
 
@@ -164,7 +157,7 @@ def _checked_center(draws: Draws, center: Draws) -> Draws:
     return _as_arrays(center)
 
 
-def _as_arrays(values: Draws) -> Draws:
+def _as_arrays(values: Any) -> Any:
     leaves = (leaf if hasattr(leaf, "shape") else np.asarray(leaf) for leaf in values)
     return type(values)(*leaves)
 
