@@ -1,5 +1,6 @@
 """The command: files it writes, exit codes, one-line errors."""
 
+import collections
 import errno
 import gc
 import json
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pns_estimate as pe
+import pns_infer as pi
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -299,6 +301,46 @@ def test_one_run_makes_each_draw_once(folder, in_process, monkeypatch):
     assert "All 1,500 people" in (folder / "counted" / "report.html").read_text()
 
 
+def test_one_run_computes_each_answer_once(folder, in_process, monkeypatch):
+    """CSV, Parquet, JSON, the report and what is printed share the same answers."""
+    asked = collections.Counter()
+
+    def count(kind, name):
+        original = getattr(kind, name)
+
+        def counted(self, *arguments, **options):
+            values = [getattr(v, "name", v) for v in (*arguments, *options.values())]
+            asked[f"{name} {values}"] += 1
+            return original(self, *arguments, **options)
+
+        monkeypatch.setattr(kind, name, counted)
+
+    for name in ("intervals", "band"):
+        count(pe.Prediction, name)
+    for name in (
+        *("average", "comparison", "difference", "subgroups", "sorted_groups"),
+        *("value", "value_curve"),
+    ):
+        count(pe.Population, name)
+    done = in_process(
+        *(*QUICK, "--gains=1,0,0,-1", "--threshold=0.1", "--out=once"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(asked.values()) == {1}, asked
+    kinds = collections.Counter(key.split(" ")[0] for key in asked)
+    assert kinds == {
+        "intervals": 3,
+        "band": 2,
+        "average": 2,
+        "comparison": 2,
+        "difference": 1,
+        "subgroups": 2,
+        "sorted_groups": 1,
+        "value": 1,
+        "value_curve": 1,
+    }
+
+
 def test_weights_and_groups_reach_the_fit(folder, in_process):
     for name, size in (("log", 3000), ("trial", 2000)):
         table = draw_table(size, name == "trial", 7)
@@ -397,6 +439,19 @@ def _fail_in(monkeypatch, name, error):
         raise error
 
     monkeypatch.setattr(_command_run, name, fail)
+
+
+@pytest.mark.parametrize("name", ["intervals_from_draws", "sorted_groups"])
+def test_a_fault_of_ours_does_not_read_as_a_mistake_of_the_user(
+    folder, in_process, monkeypatch, name
+):
+    """NumPy raises a ValueError, which is neither told of as bad input nor left out."""
+    monkeypatch.setattr(pi, name, lambda *_, **__: np.zeros(2) + np.zeros(3))
+    done = in_process(*QUICK, f"--out=fault_{name}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "pns-estimate: unexpected ValueError: operands could not be broadcast"
+    )
 
 
 def test_a_full_disk_keeps_the_model_alone_and_a_rerun_works(

@@ -13,12 +13,12 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
-from pns_estimate.answers.population import Population
+from pns_estimate.answers import averages as _averages
 from pns_estimate.fit import summary as _summary
-from pns_estimate.report import averages as _report_averages
-from pns_estimate.report import html as _html
+from pns_estimate.report import figures as _figures
+from pns_estimate.report import fit as _report_fit
 from pns_estimate.report import people as _report_people
-from pns_estimate.report import residual as _report_residual
+from pns_estimate.report.page import make_page, write_numbers, write_report
 from small_tables import draw_table, fit, small_recipe
 
 EFFECT = pb.Estimand(
@@ -129,7 +129,7 @@ def test_many_people_of_a_kind_make_few_rows(linear):
         for name, entry in linear.summary_.tables.items()
     }
     summary = dataclasses.replace(linear.summary_, tables=tables)
-    units = _report_averages.counted_units(summary)
+    units = _averages.counted_units(summary)
     assert len(units.x) <= 160_000
     np.testing.assert_allclose(units.weights.sum(), 2e7 + 1)
 
@@ -252,9 +252,9 @@ def test_problems_of_the_tables_are_among_the_numbers(linear, people, tmp_path):
     for problems in ([], [problem]):
         summary = dataclasses.replace(linear.summary_, problems=problems)
         paths = tmp_path / f"{len(problems)}.html", tmp_path / f"{len(problems)}.json"
-        pe.write_report(
-            paths[0], linear.predict(people), summary, summary_path=paths[1]
-        )
+        answers = dataclasses.replace(linear.answers(people), summary=summary)
+        write_report(paths[0], answers)
+        write_numbers(paths[1], answers)
         assert json.loads(paths[1].read_text())["problems"] == problems
         assert ("tables look swapped" in words_of(paths[0])) == bool(problems)
 
@@ -280,11 +280,11 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     np.testing.assert_allclose(marginals["observational_share"].weight, [0.5, 0.5])
     figures = []
     monkeypatch.setattr(
-        _report_residual,
+        _report_fit,
         "svg",
-        lambda figure, label: figures.append(figure) or _html.svg(figure, label),
+        lambda figure, label: figures.append(figure) or _figures.svg(figure, label),
     )
-    found = _report_residual.residual(marginals)
+    found = _report_fit.residual_section(marginals)
     # Bars of the log and of the trial, each beside the value that the axis names.
     ticks = [label.get_text() for label in figures[0].axes[0].get_xticklabels()]
     assert ticks == ["32", "64", "128", "2,048", "4,096"]
@@ -295,9 +295,9 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     assert bars[0] == pytest.approx({"64": 0.7, "2,048": 0.3})
     assert bars[1] == pytest.approx({"32": 0.2, "128": 0.5, "4,096": 0.3})
     worth = "64 to 2,048 people of the log and 32 to 4,096 people of the trial"
-    assert len(figures) == 2 and found["worth"] == worth
-    assert re.search(r'aria-label="([^"]*)"', found["worth_figure"])[1].endswith(worth)
-    assert found["share"] == "25% to 50% (log) and 100% (trial)"
+    assert len(figures) == 2 and found.worth == worth
+    assert re.search(r'aria-label="([^"]*)"', found.worth_figure)[1].endswith(worth)
+    assert found.share == "25% to 50% (log) and 100% (trial)"
 
 
 def test_the_page_shows_the_residual_of_its_fit_and_none_without(page, fitted, linear):
@@ -371,32 +371,6 @@ def test_the_page_of_held_out_people_has_groups_and_a_decision(
     )
 
 
-def test_parts_that_cannot_be_given_say_why_in_their_place(
-    folded, people, tmp_path, monkeypatch
-):
-    def refuse(name):
-        found = getattr(Population, name)
-
-        def answer(self, *arguments, **options):
-            if name != "comparison" or arguments[1].name == "pn":
-                raise pe.UserError(f"too few for {name}.")
-            return found(self, *arguments, **options)
-
-        monkeypatch.setattr(Population, name, answer)
-
-    for name in ("comparison", "value", "value_curve"):
-        refuse(name)
-    options = {"estimand": "pn", "summary_path": tmp_path / "summary.json"}
-    folded.report(tmp_path / "r.html", people, decision=pe.Decision(), **options)
-    shown = words_of(tmp_path / "r.html")
-    assert "The average of pn is not given: too few for comparison." in shown
-    assert "The value of the rule is not given: too few for value." in shown
-    assert "Not given: too few for value_curve." in shown
-    numbers = json.loads((tmp_path / "summary.json").read_text())
-    assert numbers["averages"]["pn"] == {"not_given": "too few for comparison."}
-    assert len(numbers["sorted_groups"]) == 5 and "The last fifth" in shown
-
-
 @pytest.mark.parametrize("outcome_is_bad", [False, True])
 def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
     folded, people, tmp_path, outcome_is_bad
@@ -424,7 +398,8 @@ def test_the_profile_of_the_draws_is_explained(linear, people, tmp_path):
         log_likelihood=[-3.0, -1.0, -2.0],
     )
     summary = dataclasses.replace(linear.summary_, draw_scale=profile)
-    pe.write_report(tmp_path / "r.html", linear.predict(people), summary)
+    answers = dataclasses.replace(linear.answers(people), summary=summary)
+    (tmp_path / "r.html").write_text(make_page(answers))
     text = words_of(tmp_path / "r.html")
     assert (
         "The best is 1.50; factors between the lines, 1.20 to 1.80, do nearly" in text
@@ -447,7 +422,8 @@ def test_tables_that_contradict_each_other_are_told_of_first(folded, people, tmp
         compatibility=dataclasses.replace(folded.compatibility(), p_value=1e-4),
     )
     for name, found in (("odd", summary), ("sound", folded.summary_)):
-        pe.write_report(tmp_path / f"{name}.html", folded.predict(people), found)
+        answers = dataclasses.replace(folded.answers(people), summary=found)
+        write_report(tmp_path / f"{name}.html", answers)
         opening = words_of(tmp_path / f"{name}.html").split("On average")[0]
         assert ("The two tables contradict each other" in opening) == (name == "odd")
     assert "(p < 0.001, " in words_of(tmp_path / "odd.html")
@@ -463,3 +439,29 @@ def test_text_of_users_is_escaped_in_subgroups_figures_and_data(tables, tmp_path
     assert "<script>$" not in text and "&lt;script&gt;$a_1$ = south" in text
     assert text.count("</script>") == 2 and "<i>" not in text
     assert held_by(tmp_path / "r.html")["rows"][7] == "</script>7"
+
+
+def test_parts_that_cannot_be_given_say_why_in_their_place(
+    folded, people, tmp_path, monkeypatch
+):
+    def refuse(name):
+        found = getattr(pe.Population, name)
+
+        def answer(self, *arguments, **options):
+            if name != "comparison" or arguments[1].name == "pn":
+                raise pe.UserError(f"too few for {name}.")
+            return found(self, *arguments, **options)
+
+        monkeypatch.setattr(pe.Population, name, answer)
+
+    for name in ("comparison", "value", "value_curve"):
+        refuse(name)
+    options = {"estimand": "pn", "summary_path": tmp_path / "summary.json"}
+    folded.report(tmp_path / "r.html", people, decision=pe.Decision(), **options)
+    shown = words_of(tmp_path / "r.html")
+    assert "The average of pn is not given: too few for comparison." in shown
+    assert "The value of the rule is not given: too few for value." in shown
+    assert "Not given: too few for value_curve." in shown
+    numbers = json.loads((tmp_path / "summary.json").read_text())
+    assert numbers["averages"]["pn"] == {"not_given": "too few for comparison."}
+    assert len(numbers["sorted_groups"]) == 5 and "The last fifth" in shown

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pns_estimate._compilation_cache import use_compilation_cache
     from pns_estimate._errors import NotFittedError, UserError
     from pns_estimate._estimator import PnsEstimator
+    from pns_estimate.answers.answers import Answers
     from pns_estimate.answers.decisions import Decision
     from pns_estimate.answers.population import Population, SortedPeople
     from pns_estimate.answers.prediction import Prediction
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pns_estimate.methods.bootstrap import make_bootstrap
     from pns_estimate.methods.crossfit import CrossFitRecipe
     from pns_estimate.methods.network import NetworkRecipe
-    from pns_estimate.report.page import write_report
     from pns_estimate.tables.checks import TableWarning
 else:  # the same names, each imported when it is first asked for
     __getattr__, __dir__ = lazy_names(
@@ -35,6 +35,7 @@ else:  # the same names, each imported when it is first asked for
         {
             "fit.calibration": ["calibrate_sampler"],
             "_compilation_cache": ["use_compilation_cache"],
+            "answers.answers": ["Answers"],
             "answers.decisions": ["Decision"],
             "_errors": ["NotFittedError", "UserError"],
             "_estimator": ["PnsEstimator"],
@@ -42,7 +43,6 @@ else:  # the same names, each imported when it is first asked for
             "answers.population": ["Population", "SortedPeople"],
             "answers.prediction": ["Prediction"],
             "answers.question": ["Question"],
-            "report.page": ["write_report"],
             "fit.summary": ["FitSummary"],
             "tables.checks": ["TableWarning"],
             "methods": [
@@ -62,6 +62,7 @@ else:  # the same names, each imported when it is first asked for
 
 __all__ = [
     "METHODS",
+    "Answers",
     "CrossFitRecipe",
     "Decision",
     "FitSummary",
@@ -84,5 +85,4 @@ __all__ = [
     "make_bootstrap",
     "register_method",
     "use_compilation_cache",
-    "write_report",
 ]

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pns_bounds as pb
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a file
 
 
@@ -62,11 +64,8 @@ def as_user_errors() -> Iterator[None]:
     """Turns errors that name an argument into errors of the user; no others."""
     try:
         yield
-    except UserError:
-        raise
-    except ValueError as error:
-        argument, _, problem = str(error).partition(" ")
-        raise UserError(Setting(argument), f" {problem}") from error
+    except pb.InputError as error:
+        raise UserError(Setting(error.argument), f" {error.problem}") from error
 
 
 def storage_reason(error: BaseException) -> str | None:

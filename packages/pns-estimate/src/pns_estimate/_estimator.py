@@ -1,5 +1,6 @@
 """The front door: two tables in, an interval for every person out."""
 
+import dataclasses
 import importlib.metadata
 import sys
 import warnings
@@ -13,6 +14,7 @@ import pns_models as pm
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._questions import Questions
 from pns_estimate._settings import Settings, check_memory, check_settings
+from pns_estimate.answers.answers import Answers
 from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.draws import Draws
 from pns_estimate.answers.population import Population
@@ -23,7 +25,7 @@ from pns_estimate.fit.fit_tables import TrainingPeople, fit_tables
 from pns_estimate.fit.held_out_rows import HeldOutRows
 from pns_estimate.fit.saving import FittedState, load_state, save_state
 from pns_estimate.fit.summary import FitSummary
-from pns_estimate.report.page import write_report
+from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
@@ -338,8 +340,27 @@ class PnsEstimator(Settings, Questions):
             benefit and harm; None uses neither word.
           summary_path: where to write the numbers of the page as JSON, if anywhere.
         """
+        question = Question(estimand, target, alpha, threshold, outcome_is_bad)
+        answers = self.answers(rows, question, decision)
+        write_report(Path(path), answers)
+        if summary_path is not None:
+            write_numbers(Path(summary_path), answers)
+
+    def answers(
+        self,
+        rows: Any = None,
+        question: Question | None = None,
+        decision: Decision | None = None,
+    ) -> Answers:
+        """Collects all that a report shows; each part is computed when it is read.
+
+        Args:
+          rows: the people asked about; a sample of the training people if None.
+          question: what is asked.
+          decision: whom to treat, if that is asked.
+        """
         self._fitted()
-        about = "the rows given"
+        question = question or Question()
         if rows is None:
             if self._training_people is None:
                 raise UserError(
@@ -347,24 +368,13 @@ class PnsEstimator(Settings, Questions):
                 )
             rows = self._training_people.sample
             about = "a sample of the people of both tables"
-        question = Question(
-            estimand,
-            target,
-            alpha,
-            threshold,
-            outcome_is_bad,
-            about,
-        )
-        question.check()
-        prediction = self.predict(rows)
-        write_report(
-            Path(path),
-            prediction,
-            self.summary_,
+            question = dataclasses.replace(question, about=about)
+        return Answers(
             question,
+            self.summary_,
+            self.predict(rows),
             self._find_population(),
             decision,
-            None if summary_path is None else Path(summary_path),
         )
 
     def save(self, folder: Any) -> None:

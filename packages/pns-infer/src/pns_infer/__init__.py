@@ -80,7 +80,7 @@ from pns_infer.core.band import (
 from pns_infer.core.compatibility import CompatibilityTest, compatibility_test
 from pns_infer.core.covariance import frequency_covariance, term_covariance
 from pns_infer.core.credible import credible_intervals
-from pns_infer.core.critical import TooFewDrawsError
+from pns_infer.core.critical import TooFewDrawsError, draws_needed
 from pns_infer.core.intervals import (
     CorrectedIntervals,
     intervals_from_draws,
@@ -141,6 +141,7 @@ __all__ = [
     "credible_intervals",
     "debiased_average",
     "draw_residual",
+    "draws_needed",
     "experimental_chance",
     "fit_logistic",
     "fit_ridges",

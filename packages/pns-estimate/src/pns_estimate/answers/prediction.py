@@ -1,22 +1,25 @@
 """Answers for some people: encoded once, drawn once, asked as often as one likes."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 
-from pns_estimate._errors import Setting, UserError
+from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate.answers.draws import DrawBlocks, SomeDraws
+from pns_estimate.answers.subgroups import find_subgroups
 from pns_estimate.methods import Sampler
 
 EstimandLike = str | pb.Estimand
 Target = Literal["set", "parameter"]
 Side = Literal["both", "lower", "upper"]
-_Result = TypeVar("_Result")
+ENDS = ("lower", "upper", "bound_lower", "bound_upper")
+"""Columns of every table of intervals: the interval, and the estimated bounds."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -66,28 +69,16 @@ class Prediction:
     ) -> pd.DataFrame:
         """Computes an interval for each person; see `PnsEstimator.intervals`."""
         bounded = find_estimand(estimand)
-        _check_alpha(alpha)
-        if target not in ("set", "parameter"):
-            problem = f" must be 'set' or 'parameter', got {target!r}."
-            raise UserError(Setting("target"), problem)
-        if self.sampler.is_posterior:
-            result = _with_enough_draws(
-                lambda: pi.credible_intervals(
-                    self.draws, alpha, estimand=bounded, target=target
-                )
-            )
-        elif self.sampler.has_draws:
-            result = _with_enough_draws(
-                lambda: pi.intervals_from_draws(
-                    self.draws,
-                    alpha,
-                    sample_size=self.sample_size,
-                    target=target,
-                    estimand=bounded,
-                )
-            )
-        else:
-            result = _plug_in(bounded, self.sampler.atoms(self.z))
+        check_alpha(alpha)
+        options: dict[str, Any] = {"estimand": bounded, "target": target}
+        with _argument_errors():
+            if self.sampler.is_posterior:
+                result = pi.credible_intervals(self.draws, alpha, **options)
+            elif self.sampler.has_draws:
+                options["sample_size"] = self.sample_size
+                result = pi.intervals_from_draws(self.draws, alpha, **options)
+            else:
+                result = _plug_in(bounded, self.sampler.atoms(self.z))
         result = pi.CorrectedIntervals(*(field[self.place] for field in result))
         names = (
             np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object),
@@ -95,10 +86,7 @@ class Prediction:
         )
         return pd.DataFrame(
             {
-                "lower": result.lower,
-                "upper": result.upper,
-                "bound_lower": result.bound_lower,
-                "bound_upper": result.bound_upper,
+                **{end: getattr(result, end) for end in ENDS},
                 "binding_lower": names[0][result.binding_lower],
                 "binding_upper": names[1][result.binding_upper],
                 "is_empty": result.is_empty,
@@ -141,7 +129,7 @@ class Prediction:
     ) -> pi.AverageInterval:
         """Computes `average` for several groups; weights are [num_groups, n]."""
         bounded = find_estimand(estimand)
-        _check_alpha(alpha)
+        check_alpha(alpha)
         weights = _check_groups(weights, len(self.place))
         weights = np.stack([np.bincount(self.place, w, len(self.z)) for w in weights])
         if not self.sampler.has_draws:
@@ -149,14 +137,31 @@ class Prediction:
             share = weights / weights.sum(axis=1, keepdims=True)
             low, high = share @ ends.lower, share @ ends.upper
             return pi.AverageInterval(low, high, low, high, low > high)
-        return _with_enough_draws(
-            lambda: pi.average_interval(
+        with _argument_errors():
+            return pi.average_interval(
                 self.draws,
                 alpha,
                 sample_size=self.sample_size,
                 weights=weights,
                 estimand=bounded,
             )
+
+    def subgroups(
+        self,
+        columns: Sequence[str] | None = None,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+    ) -> pd.DataFrame:
+        """Averages subgroups of these people by draws; each interval holds by itself."""
+        groups = [g for g in find_subgroups(self.people, columns) if g.member.any()]
+        weights = np.array([group.member for group in groups], float)
+        found = self.average_groups(weights, alpha, estimand)
+        return pd.DataFrame(
+            {
+                "people": weights.sum(axis=1).astype(int),
+                **{end: getattr(found, end) for end in ENDS},
+            },
+            index=pd.Index([group.name for group in groups], name="group"),
         )
 
     def atoms(self) -> pd.DataFrame:
@@ -168,20 +173,15 @@ class Prediction:
 
     def _band(self, alpha: float, estimand: EstimandLike, side: Side) -> pi.Band:
         bounded = find_estimand(estimand)
-        _check_alpha(alpha)
+        check_alpha(alpha)
         if not self.sampler.has_draws:
             raise UserError(
                 "a method without draws has no band; fit another method than 'plug_in'."
             )
-        return _with_enough_draws(
-            lambda: pi.uniform_band(
-                self.draws,
-                alpha,
-                estimand=bounded,
-                statistic="one_sided",
-                side=side,
+        with _argument_errors():
+            return pi.uniform_band(
+                self.draws, alpha, estimand=bounded, statistic="one_sided", side=side
             )
-        )
 
 
 def find_estimand(estimand: EstimandLike) -> pb.Estimand:
@@ -197,22 +197,26 @@ def find_estimand(estimand: EstimandLike) -> pb.Estimand:
     return pb.ESTIMANDS[estimand]
 
 
-def _with_enough_draws(call: Callable[[], _Result]) -> _Result:
-    try:
-        return call()
-    except pi.TooFewDrawsError as error:
-        raise UserError(
-            f"{error.num_draws} draws are too few for {error.purpose}, which needs "
-            f"{error.needed} or, to keep its noise small, ten times as many; fit with a "
-            "larger ",
-            Setting("num_draws"),
-            ", or take a larger ",
-            Setting("alpha"),
-            ".",
-        ) from error
+@contextmanager
+def _argument_errors() -> Iterator[None]:
+    """Says which argument is wrong; of too few draws, what to do about them."""
+    with as_user_errors():
+        try:
+            yield
+        except pi.TooFewDrawsError as error:
+            raise UserError(
+                f"{error.num_draws} draws are too few for {error.purpose}, which needs "
+                f"{error.needed} or, to keep its noise small, ten times as many; fit with "
+                "a larger ",
+                Setting("num_draws"),
+                ", or take a larger ",
+                Setting("alpha"),
+                ".",
+            ) from error
 
 
-def _check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float) -> None:
+    """Raises unless 0 < alpha < 1."""
     if not 0 < alpha < 1:
         problem = f" must lie in (0, 1), got {alpha}; 0.05 asks for 95%."
         raise UserError(Setting("alpha"), problem)

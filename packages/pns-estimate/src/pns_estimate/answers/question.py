@@ -5,7 +5,12 @@ import dataclasses
 import pns_bounds as pb
 
 from pns_estimate._errors import Setting, UserError
-from pns_estimate.answers.prediction import EstimandLike, Target, find_estimand
+from pns_estimate.answers.prediction import (
+    EstimandLike,
+    Target,
+    check_alpha,
+    find_estimand,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +24,7 @@ class Question:
       threshold: count who surely exceeds it; None for the curve alone.
       outcome_is_bad: whether nobody wants the outcome. Decides what the page calls
         benefit and harm; None uses neither word.
-      people: who is asked about, in words.
+      about: who is asked about, in words.
 
     Example:
       >>> Question(estimand="harm", alpha=0.1, outcome_is_bad=True).threshold is None
@@ -31,7 +36,7 @@ class Question:
     alpha: float = 0.05
     threshold: float | None = None
     outcome_is_bad: bool | None = None
-    people: str = "the rows given"
+    about: str = "the rows given"
 
     def estimands(self) -> list[pb.Estimand]:
         """Returns what the page shows, the estimand asked for first."""
@@ -39,7 +44,8 @@ class Question:
         return [first, *(other for other in (pb.PNS, pb.HARM) if other != first)]
 
     def check(self) -> None:
-        """Raises unless the threshold is a value that the estimand can exceed."""
+        """Raises unless alpha and threshold make sense for the estimand."""
+        check_alpha(self.alpha)
         bounded = find_estimand(self.estimand)
         if self.threshold is not None and not (
             bounded.floor <= self.threshold < bounded.ceiling

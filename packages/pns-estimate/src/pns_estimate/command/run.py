@@ -3,9 +3,9 @@
 import dataclasses
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pandas as pd
 import pns_infer as pi
@@ -16,12 +16,16 @@ from pns_estimate._compilation_cache import use_compilation_cache
 from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._settings import check_memory
-from pns_estimate.answers.decisions import Criterion, Decision, check_decision, decide
-from pns_estimate.answers.enough_draws import check_num_draws
-from pns_estimate.answers.prediction import Prediction, Target
+from pns_estimate.answers.decisions import Criterion, Decision, check_decision
+from pns_estimate.answers.files import (
+    show,
+    show_averages,
+    write_intervals,
+    write_tables,
+)
+from pns_estimate.answers.prediction import Target
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.streamed_answers import check_people
-from pns_estimate.answers.unanswered import Unanswered, attempt
 from pns_estimate.command import flags as _flags
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,
@@ -29,11 +33,12 @@ from pns_estimate.command.run_folder import (
     check_run_folder,
     run_folder,
 )
-from pns_estimate.methods import METHODS, get_method
-from pns_estimate.report.page import write_report
+from pns_estimate.methods import METHODS, Method, get_method
+from pns_estimate.methods.bootstrap import BootstrapMethod
+from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.checks import TableWarning
 from pns_estimate.tables.columns import Encoder, Missing, Unseen
-from pns_estimate.tables.files import complete_file, write_json
+from pns_estimate.tables.files import write_json
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
 from pns_estimate.tables.streams import Stream, open_table
 from pns_estimate.tables.training_data import Roles, WeightsAre
@@ -113,8 +118,33 @@ def _check_question() -> None:
             if flag.present:
                 raise UserError(f"--{flag.name} is for decisions: give --gains, too.")
     if _flags.LOAD.value is None and _flags.METHOD.value != "plug_in":
-        method = get_method(_flags.METHOD.value)
-        check_num_draws(method, _flags.DRAWS.value, question, decision)
+        _check_draws(get_method(_flags.METHOD.value), question.alpha)
+
+
+def _check_draws(method: Method, alpha: float) -> None:
+    """Raises if there will be too few draws for intervals, before they are made."""
+    needed = pi.draws_needed(1 - alpha / 2)
+    if isinstance(method, BootstrapMethod):  # has its own number of draws
+        if method.num_draws < needed:
+            raise UserError(
+                f"the {method.num_draws} draws of the method {method.name!r} are too few "
+                "for ",
+                Setting("alpha", alpha),
+                "; take another method, or a larger ",
+                Setting("alpha"),
+                ".",
+            )
+    elif _flags.DRAWS.value < needed:
+        raise UserError(
+            f"{_flags.DRAWS.value} draws are too few for ",
+            Setting("alpha", alpha),
+            f", which needs {needed} or, to keep their noise small, ten times as many; "
+            "fit with a larger ",
+            Setting("num_draws"),
+            ", or take a larger ",
+            Setting("alpha"),
+            ".",
+        )
 
 
 def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
@@ -236,37 +266,6 @@ def _read_decision() -> Decision | None:
     )
 
 
-def _write_averages(
-    estimator: PnsEstimator, out: Path, decision: Decision | None
-) -> str:
-    """Writes what is known of the tables' people; returns the averages to print."""
-    population = estimator.population_
-    alpha, estimand = _flags.ALPHA.value, _flags.ESTIMAND.value
-    parts: dict[str, Callable[[], pd.DataFrame]] = {
-        "averages": lambda: population.comparison(alpha, estimand),
-        "sorted_groups": lambda: population.sorted_groups(alpha=alpha).table,
-        "subgroups": lambda: population.subgroups(alpha=alpha, estimand=estimand),
-    }
-    if decision is not None:
-        parts["values"] = lambda: population.value(decision, alpha)
-    said = []
-    for name, compute in parts.items():
-        table = attempt(compute)
-        if isinstance(table, Unanswered):
-            said.append(f"no {name}.csv: {table.reason}")
-            continue
-        _write_csv(out / f"{name}.csv", table)
-        if name == "averages":
-            text = table.to_string(float_format=lambda value: f"{value:.3f}")
-            said.append(f"average over the people of both tables\n{text}")
-    return "\n".join(said)
-
-
-def _write_csv(path: Path, table: pd.DataFrame) -> None:
-    with complete_file(path) as aside:
-        table.to_csv(aside, index_label=table.index.name or "row")
-
-
 def answer(arguments: Sequence[str]) -> None:
     """Fits or loads, answers for people and writes everything to `--out`.
 
@@ -292,71 +291,39 @@ def answer(arguments: Sequence[str]) -> None:
 
 def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
     """Writes all but the model; returns what to print."""
-    written = _write_intervals(estimator, people, out)
-    prediction, question = written.prediction, _read_question()
+    question, decision = _read_question(), _read_decision()
+    size = people.num_rows() if isinstance(people, Stream) else len(people)
+    _say(f"intervals for {size:,} people")
+    path, text = out / "intervals.parquet", out / "intervals.csv"
     if isinstance(people, Stream):
-        question = dataclasses.replace(
-            question, people=f"a sample of {question.people}"
-        )
-    decision = _read_decision()
-    if decision is not None:
-        decided = decide(prediction, decision, _flags.ALPHA.value)
-        _write_csv(out / "decisions.csv", decided)
-    averages = ""
-    if estimator.has_population:
-        averages = f"\n{_write_averages(estimator, out, decision)}\n\n"
-    _say("report")
-    write_report(
-        out / "report.html",
-        prediction,
-        estimator.summary_,
-        question,
-        estimator.population_ if estimator.has_population else None,
-        decision,
-        out / "summary.json",
-    )
-    write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
-    if estimator.compatibility().is_contradiction:
-        _say("warning: the two tables contradict each other; see the report.")
-    first = written.first.to_string(float_format=lambda value: f"{value:.3f}")
-    counted = f"{written.num_rows:,} intervals: {written.path}"
-    return f"{first}\n\n{counted}\n{averages}report: {out / 'report.html'}"
-
-
-class _Written(NamedTuple):
-    """Intervals that were written: how many, where, the first, and whom to report on."""
-
-    num_rows: int
-    path: Path
-    first: pd.DataFrame
-    prediction: Prediction
-
-
-def _write_intervals(estimator: PnsEstimator, people: Any, out: Path) -> _Written:
-    """Writes intervals.parquet, and intervals.csv unless it would be huge."""
-    options = (
-        _flags.ALPHA.value,
-        _flags.ESTIMAND.value,
-        cast(Target, _flags.TARGET.value),
-    )
-    whole, text = out / "intervals.parquet", out / "intervals.csv"
-    if isinstance(people, Stream):
-        size = people.num_rows()
-        _say(f"intervals for {size:,} people")
         is_long = size > _CSV_ROWS
         if is_long:
             _say(
                 f"no intervals.csv: {size:,} people, and it is for {_CSV_ROWS:,} at most"
             )
-        answers = estimator._write_intervals(
-            whole, people, *options, csv_path=None if is_long else text
+        written = estimator._write_intervals(
+            path,
+            people,
+            question.alpha,
+            question.estimand,
+            question.target,
+            None if is_long else text,
         )
-        prediction = estimator.predict(answers.sample)
-        return _Written(size, whole if is_long else text, answers.first, prediction)
-    _say(f"intervals for {len(people):,} people")
-    prediction = estimator.predict(people)
-    table = prediction.intervals(*options)
-    with complete_file(whole) as aside:
-        table.to_parquet(aside)
-    _write_csv(text, table)
-    return _Written(len(table), text, table.head(), prediction)
+        question = dataclasses.replace(question, about=f"a sample of {question.about}")
+        answers = estimator.answers(written.sample, question, decision)
+        first, text = written.first, path if is_long else text
+    else:
+        answers = estimator.answers(people, question, decision)
+        write_intervals(out, answers)
+        first = next(iter(answers.intervals.values())).head()
+    write_tables(out, answers)
+    _say("report")
+    write_report(out / "report.html", answers)
+    write_numbers(out / "summary.json", answers)
+    write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
+    if answers.summary.compatibility.is_contradiction:
+        _say("warning: the two tables contradict each other; see the report.")
+    averages = show_averages(answers)
+    parts = [show(first), "", f"{size:,} intervals: {text}"]
+    parts += ["", averages, ""] if averages else []
+    return "\n".join([*parts, f"report: {out / 'report.html'}"])

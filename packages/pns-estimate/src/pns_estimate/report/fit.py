@@ -1,70 +1,66 @@
 """The report's sections about the tables and the fit."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
-from pns_estimate.fit.summary import DrawScale, FitSummary
-from pns_estimate.report.html import (
-    BLUE,
-    GREY,
-    Cell,
-    Table,
-    make_figure,
-    percent,
-    svg,
-)
-from pns_estimate.report.residual import residual
+import numpy as np
+
+from pns_estimate.fit.summary import DrawScale, FitSummary, Marginal
+from pns_estimate.report.figures import BLUE, GREY, ORANGE, make_figure, plain, svg
+from pns_estimate.report.html import Cell, Table, count_cell, share_cell
 from pns_estimate.report.words import Words
 
+_SOURCES = {"observational": ("log", BLUE), "experimental": ("trial", ORANGE)}
 
-def tables(summary: FitSummary, words: Words) -> Table:
+
+class ResidualSection(NamedTuple):
+    """How counts of people who share covariates were weighed, in words and drawn."""
+
+    worth: str
+    share: str
+    worth_figure: Any
+    share_figure: Any
+
+
+class FitSection(NamedTuple):
+    """Figures of the fit; None where there is nothing to draw."""
+
+    losses: Any
+    reliability: Any
+    scale: Any
+    residual: ResidualSection | None
+
+
+def source_table(summary: FitSummary, words: Words) -> Table:
     """Shows sizes and shares of both tables."""
     rows = [
         [
-            f"{name} ({kind})",
-            Cell(f"{entry.rows:,}", entry.rows),
-            Cell(f"{entry.effective_size:,.0f}", entry.effective_size),
-            *(
-                Cell(percent(share), share)
-                for share in (
-                    *(entry.treated, entry.outcome_untreated),
-                    entry.outcome_treated,
-                )
-            ),
+            Cell(f"{name} (the {_SOURCES[name][0]})"),
+            count_cell(entry.rows),
+            count_cell(entry.effective_size),
+            share_cell(entry.treated),
+            share_cell(entry.outcome_untreated),
+            share_cell(entry.outcome_treated),
         ]
-        for (name, entry), kind in zip(
-            summary.tables.items(), ("the log", "the trial"), strict=True
-        )
+        for name, entry in summary.tables.items()
     ]
     head = ["table", "rows", "counted as people", words.treated]
     head += [f"{words.outcome}, of {arm}" for arm in (words.untreated, words.treated)]
     return Table("Sizes and shares of both tables", head, rows)
 
 
-def compatibility(summary: FitSummary, words: Words) -> dict[str, Any]:
-    """Says whether the tables contradict each other."""
-    test = summary.compatibility
-    return {
-        **dataclasses.asdict(test),
-        "is_bad": test.is_contradiction,
-        "in_words": words.explain(test.constraint),
-    }
-
-
-def fit(summary: FitSummary, words: Words) -> dict[str, Any]:
+def fit_section(summary: FitSummary, words: Words) -> FitSection:
     """Draws the losses and the reliability, and how the draws were scaled or weighed."""
-    return {
-        "losses": _draw_losses(summary) if summary.steps else None,
-        "reliability": _draw_reliability(summary, words)
-        if summary.reliability
-        else None,
-        "scale": summary.draw_scale and _draw_scale(summary.draw_scale),
-        "residual": residual(summary.residual) if summary.residual else None,
-    }
+    scale, residual = summary.draw_scale, summary.residual
+    return FitSection(
+        _draw_losses(summary) if summary.steps else None,
+        _draw_reliability(summary, words) if summary.reliability else None,
+        None if scale is None else _draw_scale(scale),
+        None if residual is None else residual_section(residual),
+    )
 
 
 def _draw_losses(summary: FitSummary) -> Any:
-    figure, axes = make_figure(6, 2.8)
+    figure, axes = make_figure(2.8)
     axes.plot(summary.steps, summary.training, color=GREY, lw=1.2, label="training")
     axes.plot(summary.steps, summary.held_out, color=BLUE, lw=1.2, label="held-out")
     axes.set(xlabel="step", ylabel="loss (nats)")
@@ -73,11 +69,11 @@ def _draw_losses(summary: FitSummary) -> Any:
 
 
 def _draw_reliability(summary: FitSummary, words: Words) -> Any:
-    figure, axes = make_figure(6, 5.4)
+    figure, axes = make_figure(5.4)
     axes.plot([0, 1], [0, 1], color=GREY, lw=0.8)
     symbols = words.symbols()
     for name, curve in summary.reliability.items():
-        label = symbols[name].replace("$", r"\$")
+        label = plain(symbols[name])
         axes.plot(curve.predicted, curve.observed, lw=1, marker=".", label=label)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="predicted", ylabel="observed, held-out")
     axes.set_box_aspect(1)
@@ -86,9 +82,64 @@ def _draw_reliability(summary: FitSummary, words: Words) -> Any:
 
 
 def _draw_scale(scale: DrawScale) -> Any:
-    figure, axes = make_figure(6, 2.4)
+    figure, axes = make_figure(2.4)
     axes.plot(scale.draw_scales, scale.log_likelihood, color=BLUE, lw=1.2)
     for end in scale.interval:
         axes.axvline(end, color=GREY, lw=0.8)
     axes.set(xlabel="factor of the draws", ylabel="log-likelihood")
     return svg(figure, "How well each factor of the draws explains held-out people")
+
+
+def residual_section(marginals: dict[str, Marginal]) -> ResidualSection:
+    """Draws how likely strengths and shares are, and says it in words."""
+    strengths, shares = (
+        {source: marginals[f"{source}_{name}"] for source in _SOURCES}
+        for name in ("strength", "share")
+    )
+    worth = " and ".join(
+        f"{_describe(strengths[source], ',.0f')} people of the {label}"
+        for source, (label, _) in _SOURCES.items()
+    )
+    share = " and ".join(
+        f"{_describe(shares[source], '.0%')} ({label})"
+        for source, (label, _) in _SOURCES.items()
+    )
+    return ResidualSection(
+        worth,
+        share,
+        _draw_marginals(
+            strengths,
+            "people that the model's prediction counts for",
+            "Weight of each number of people that the model's prediction may count for: "
+            f"{worth}",
+        ),
+        _draw_marginals(
+            shares,
+            "share of the counts treated as new information",
+            f"Weight of each share of the counts treated as new information: {share}",
+        ),
+    )
+
+
+def _describe(marginal: Marginal, form: str) -> str:
+    """Names the middle 90% of a marginal, or its one value."""
+    values, below = marginal.values, np.cumsum(marginal.weight)
+    # What rounding leaves below 1 must not pass the last value.
+    places = np.minimum(np.searchsorted(below, [0.05, 0.95]), len(values) - 1)
+    low, high = (format(values[place], form) for place in places)
+    return low if low == high else f"{low} to {high}"
+
+
+def _draw_marginals(marginals: dict[str, Marginal], label: str, title: str) -> Any:
+    """Draws the marginals of both sources as bars side by side."""
+    values = sorted({value for part in marginals.values() for value in part.values})
+    figure, axes = make_figure(2.2)
+    for shift, (source, part) in zip((-0.2, 0.2), marginals.items(), strict=True):
+        name, color = _SOURCES[source]
+        place = np.searchsorted(values, part.values) + shift
+        axes.bar(place, part.weight, width=0.38, color=color, label=name)
+    axes.set(xlabel=label, ylabel="weight", ylim=(0, None))
+    axes.set_xlim(-0.6, len(values) - 0.4)
+    axes.set_xticks(range(len(values)), [f"{value:,g}" for value in values])
+    axes.legend(frameon=False)
+    return svg(figure, title)

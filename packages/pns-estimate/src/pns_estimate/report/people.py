@@ -1,14 +1,23 @@
 """The report's section about the people asked about: intervals, and who surely exceeds."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pns_bounds as pb
 
-from pns_estimate.answers.prediction import Prediction
-from pns_estimate.answers.question import Question
-from pns_estimate.report.html import BLUE, ORANGE, make_figure, svg
+from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.prediction import ENDS
+from pns_estimate.answers.unanswered import Unanswered
+from pns_estimate.report.decisions import ShareData
+from pns_estimate.report.figures import (
+    BLUE,
+    ORANGE,
+    draw_intervals,
+    make_figure,
+    svg,
+)
 from pns_estimate.report.words import Words
 
 _MOST_NAMED = 30  # people with an interval of their own in the figure
@@ -30,10 +39,8 @@ class View(NamedTuple):
       is_named: whether the figure shows each person by name.
       curve: how many people surely exceed each value; None without draws.
       curve_figure: the same, drawn.
-      above: how many exceed the threshold asked for, or None.
+      above: how many exceed the threshold asked for; None if none was.
       start: where the slider stands at first.
-      limits: least and greatest value of the estimand.
-      terms: of each binding term, what it says in words.
     """
 
     name: str
@@ -47,87 +54,98 @@ class View(NamedTuple):
     curve_figure: Any
     above: int | None
     start: int
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldCurve:
+    """How many people surely exceed each value."""
+
+    values: list[float]
+    people: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldView:
+    """What the script reads of one estimand.
+
+    Attributes:
+      name: of the estimand.
+      label: what it is, in words.
+      limits: least and greatest value of the estimand.
+      terms: of each binding term, what it says in words.
+      curve: how many people surely exceed each value; None without draws.
+      columns: of the people whom the page holds.
+    """
+
+    name: str
+    label: str
     limits: tuple[float, float]
     terms: dict[str, str]
+    curve: HeldCurve | None
+    columns: dict[str, list[Any]]
 
 
-def find_people(
-    prediction: Prediction, question: Question, words: Words
-) -> tuple[list[View], dict[str, Any]]:
-    """Computes every view, and what the page holds for its script."""
-    intervals = {
-        estimand.name: prediction.intervals(question.alpha, estimand, question.target)
-        for estimand in question.estimands()
-    }
-    views = [
-        _view(
-            *(prediction, estimand, intervals[estimand.name], question, words),
-            is_first=place == 0,
+@dataclasses.dataclass(frozen=True)
+class HeldData:
+    """What the script searches and counts: some people if there are many."""
+
+    total: int
+    rows: list[str]
+    estimands: list[HeldView]
+    value: ShareData | None
+
+
+def mean_width(intervals: pd.DataFrame) -> float:
+    """Averages the widths; ends that cross have none."""
+    return float((intervals["upper"] - intervals["lower"]).clip(lower=0).mean())
+
+
+def count_above(answers: Answers) -> int | None:
+    """Counts who surely exceeds the threshold; None if none was asked for."""
+    threshold, bands = answers.question.threshold, answers.bands
+    if threshold is None or isinstance(bands, Unanswered):
+        return None
+    band = next(iter(bands.values()))
+    return int(((band["lower"] > threshold) & ~band["is_empty"]).sum())
+
+
+def make_views(answers: Answers, words: Words) -> list[View]:
+    """Makes a view of each estimand; the first has the threshold."""
+    threshold: list[float | None] = [answers.question.threshold, None, None]
+    return [
+        _view(answers, estimand, words, value)
+        for estimand, value in zip(
+            answers.question.estimands(), threshold, strict=False
         )
-        for place, estimand in enumerate(question.estimands())
     ]
-    return views, _held(intervals, views)
 
 
 def _view(
-    prediction: Prediction,
-    estimand: pb.Estimand,
-    intervals: pd.DataFrame,
-    question: Question,
-    words: Words,
-    *,
-    is_first: bool,
+    answers: Answers, estimand: pb.Estimand, words: Words, threshold: float | None
 ) -> View:
-    label = words.label(estimand)
+    label, limits = words.label(estimand), (estimand.floor, estimand.ceiling)
+    intervals, bands = answers.intervals[estimand.name], answers.bands
+    curve = None
+    if not isinstance(bands, Unanswered):
+        curve = _exceedance(bands[estimand.name], estimand)
+    start = _NUM_STEPS // 4
+    if threshold is not None:
+        share = (threshold - estimand.floor) / (estimand.ceiling - estimand.floor)
+        start = round(_NUM_STEPS * share)
     is_named = len(intervals) <= _MOST_NAMED
-    curve, above = None, None
-    if prediction.sampler.has_draws:
-        band = prediction.band(question.alpha, estimand, "lower")
-        curve = _exceedance(band, estimand)
-        if is_first and question.threshold is not None:
-            above = int(_exceeds(band, question.threshold).sum())
-    limits = (estimand.floor, estimand.ceiling)
     return View(
         name=estimand.name,
         label=label,
         sentence=estimand.sentence,
-        width=float((intervals["upper"] - intervals["lower"]).clip(lower=0).mean()),
+        width=mean_width(intervals),
         num_empty=int(intervals["is_empty"].sum()),
         figure=(_draw_named if is_named else _draw_ends)(intervals, label, limits),
         is_named=is_named,
         curve=curve,
-        curve_figure=None
-        if curve is None
-        else _draw_curve(curve, label, question.threshold if is_first else None),
-        above=above,
-        start=_start(estimand, question.threshold if is_first else None),
-        limits=limits,
-        terms={
-            term: limit if term == symbol else words.explain(term)
-            for side, symbol, limit in (
-                (
-                    *("binding_lower", f"{estimand.floor:g}"),
-                    f"{estimand.floor:g}, the least value there is",
-                ),
-                (
-                    *("binding_upper", f"{estimand.ceiling:g}"),
-                    f"{estimand.ceiling:g}, the greatest value there is",
-                ),
-            )
-            for term in sorted(set(intervals[side]))
-        },
+        curve_figure=None if curve is None else _draw_curve(curve, label, threshold),
+        above=None if threshold is None else count_above(answers),
+        start=start,
     )
-
-
-def _start(estimand: pb.Estimand, threshold: float | None) -> int:
-    if threshold is None:
-        return _NUM_STEPS // 4
-    share = (threshold - estimand.floor) / (estimand.ceiling - estimand.floor)
-    return round(_NUM_STEPS * share)
-
-
-def _exceeds(band: pd.DataFrame, threshold: float) -> pd.Series:
-    return (band["lower"] > threshold) & ~band["is_empty"]
 
 
 def _exceedance(band: pd.DataFrame, estimand: pb.Estimand) -> pd.Series:
@@ -135,43 +153,29 @@ def _exceedance(band: pd.DataFrame, estimand: pb.Estimand) -> pd.Series:
     values = np.linspace(estimand.floor, estimand.ceiling, _NUM_STEPS + 1)
     lower = np.sort(band.loc[~band["is_empty"], "lower"].to_numpy())
     counts = len(lower) - np.searchsorted(lower, values, side="right")
-    index = pd.Index(values.round(6), name="threshold")
-    return pd.Series(counts, index=index, name="people")
+    return pd.Series(counts, pd.Index(values.round(6), name="threshold"), name="people")
 
 
 def _draw_named(
     intervals: pd.DataFrame, label: str, limits: tuple[float, float]
 ) -> Any:
     ordered = intervals.sort_values(["lower", "upper"])
-    place = np.arange(len(ordered))
-    figure, axes = make_figure(6, 0.8 + 0.22 * len(ordered))
-    axes.hlines(place, ordered["lower"], ordered["upper"], color=BLUE, lw=1.2)
-    inner = ordered[["bound_lower", "bound_upper"]].to_numpy().T
-    axes.hlines(place, *inner, color=BLUE, lw=5, alpha=0.5)
-    axes.set_yticks(
-        place, [f"row {name}".replace("$", r"\$") for name in ordered.index]
-    )
-    axes.set(xlim=limits, xlabel="probability")
-    return svg(figure, f"Interval of each person: {label}")
+    names = [f"row {name}" for name in ordered.index]
+    title = f"Interval of each person: {label}"
+    return draw_intervals(ordered, names, title, xlim=limits, xlabel="probability")
 
 
 def _draw_ends(intervals: pd.DataFrame, label: str, limits: tuple[float, float]) -> Any:
     """Draws the lower ends in order, and where the upper ends of neighbors lie."""
     lower, upper = sorted_ends(intervals)
     share = (np.arange(len(lower)) + 0.5) / len(lower) * 100
-    figure, axes = make_figure(6, 3.6)
+    figure, axes = make_figure(3.6)
     for ends, color, name in ((upper, ORANGE, "upper"), (lower, BLUE, "lower")):
-        axes.fill_between(
-            share, ends["low"], ends["high"], color=color, alpha=0.25, lw=0
-        )
+        band = (ends["low"], ends["high"])
+        axes.fill_between(share, *band, color=color, alpha=0.25, lw=0)
         axes.plot(share, ends["middle"], color=color, lw=1.5, label=f"{name} end")
-        bound = {
-            "color": color,
-            "lw": 1,
-            "ls": ":",
-            "label": f"{name} bound, estimated",
-        }
-        axes.plot(share, ends["bound"], **bound)
+        bound = f"{name} bound, estimated"
+        axes.plot(share, ends["bound"], color=color, lw=1, ls=":", label=bound)
     axes.set(xlim=(0, 100), ylim=limits, ylabel="probability")
     axes.set(xlabel="people, sorted by the lower end (%)")
     figure.legend(frameon=False, loc="outside upper center", ncols=2)
@@ -185,9 +189,6 @@ def _draw_ends(intervals: pd.DataFrame, label: str, limits: tuple[float, float])
 
 def sorted_ends(intervals: pd.DataFrame) -> list[pd.DataFrame]:
     """Summarizes lower and upper ends of neighbors, sorted by the lower end.
-
-    Args:
-      intervals: of all people.
 
     Returns:
       For each end, by hundredth of the people (or fewer): the middle; the 10% and
@@ -208,7 +209,7 @@ def sorted_ends(intervals: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _draw_curve(curve: pd.Series, label: str, threshold: float | None) -> Any:
-    figure, axes = make_figure(6, 2.6)
+    figure, axes = make_figure(2.6)
     axes.step(curve.index, curve, where="post", color=BLUE, lw=1.5)
     if threshold is not None:
         axes.axvline(threshold, color=ORANGE, lw=1.2)
@@ -219,41 +220,54 @@ def _draw_curve(curve: pd.Series, label: str, threshold: float | None) -> Any:
     return svg(figure, f"How many people surely exceed each value: {label}")
 
 
-def _held(intervals: dict[str, pd.DataFrame], views: list[View]) -> dict[str, Any]:
+def hold_data(
+    answers: Answers, views: list[View], words: Words, value: ShareData | None
+) -> HeldData:
     """Makes what the script searches and counts; rounded, and of some people if many."""
-    index = next(iter(intervals.values())).index
+    index = next(iter(answers.intervals.values())).index
     chosen = np.arange(len(index))
     if len(index) > _MOST_SEARCHED:
         chosen = np.linspace(0, len(index) - 1, _MOST_SEARCHED).round().astype(int)
+    estimands = [
+        HeldView(
+            view.name,
+            view.label,
+            (estimand.floor, estimand.ceiling),
+            _terms(answers.intervals[view.name], estimand, words),
+            None
+            if view.curve is None
+            else HeldCurve(view.curve.index.tolist(), view.curve.tolist()),
+            _columns(answers.intervals[view.name].iloc[chosen]),
+        )
+        for view, estimand in zip(views, answers.question.estimands(), strict=True)
+    ]
+    return HeldData(len(index), [str(name) for name in index[chosen]], estimands, value)
+
+
+def _terms(
+    intervals: pd.DataFrame, estimand: pb.Estimand, words: Words
+) -> dict[str, str]:
+    """Says in words what each binding term is."""
+    floor, ceiling = f"{estimand.floor:g}", f"{estimand.ceiling:g}"
+    limits = {
+        "binding_lower": {floor: f"{floor}, the least value there is"},
+        "binding_upper": {ceiling: f"{ceiling}, the greatest value there is"},
+    }
     return {
-        "total": len(index),
-        "rows": [str(name) for name in index[chosen]],
-        "estimands": [
-            {
-                "name": view.name,
-                "label": view.label,
-                "limits": view.limits,
-                "terms": view.terms,
-                "curve": None
-                if view.curve is None
-                else {
-                    "values": view.curve.index.tolist(),
-                    "people": view.curve.tolist(),
-                },
-                "columns": _columns(intervals[view.name].iloc[chosen]),
-            }
-            for view in views
-        ],
+        term: limit.get(term) or words.explain(term)
+        for side, limit in limits.items()
+        for term in sorted(set(intervals[side]))
     }
 
 
-def _columns(table: pd.DataFrame) -> dict[str, Any]:
-    ends = ("lower", "upper", "bound_lower", "bound_upper")
+def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
     # JSON has no word for a number that is not there but null.
-    columns: dict[str, Any] = {
+    columns: dict[str, list[Any]] = {
         name: [None if np.isnan(v) else v for v in table[name].round(4).tolist()]
-        for name in ends
+        for name in ENDS
     }
-    columns |= {name: table[name].tolist() for name in table if "binding" in str(name)}
+    columns |= {
+        name: table[name].tolist() for name in ("binding_lower", "binding_upper")
+    }
     columns["is_outside"] = table["is_outside"].astype(int).tolist()
     return columns

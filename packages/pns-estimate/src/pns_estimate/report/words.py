@@ -37,6 +37,11 @@ class Words(NamedTuple):
             return ""
         return "benefit" if name == self.good else "harm"
 
+    def judged(self, name: str) -> str:
+        """Says what the treatment does to the outcome, and whether that is good."""
+        judgment = self.judgment(name)
+        return self.verb(name) + (f" ({judgment})" if judgment else "")
+
     def label(self, estimand: pb.Estimand) -> str:
         """Names an estimand in a few words."""
         name = estimand.name

@@ -158,11 +158,23 @@ def put_in_place(
     return xp.sort(values, axis=-1)
 
 
+def draws_needed(probability: float) -> int:
+    """Returns the least number of draws that have a quantile.
+
+    An interval with alpha = 0.05 needs the quantile 0.975 on each side.
+
+    Example:
+      >>> draws_needed(0.975)
+      39
+    """
+    return math.ceil(probability / (1 - probability) - 1e-9)
+
+
 def order_statistic(num_draws: int, probability: float) -> int:
     """Returns the zero-based place of a quantile among sorted draws, if there is one."""
     place = math.ceil((num_draws + 1) * probability - 1e-9)
     if place > num_draws:
-        needed = math.ceil(probability / (1 - probability) - 1e-9)
+        needed = draws_needed(probability)
         raise TooFewDrawsError(num_draws, needed, f"the {probability:.6g} quantile")
     return max(place, 1) - 1
 

@@ -1,0 +1,197 @@
+"""Everything that one question asks: each part is computed once, when it is first read.
+
+Files, the report and what the command prints are functions of `Answers` alone.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from pns_estimate.answers.averages import Averages, find_averages
+from pns_estimate.answers.decisions import Decision, check_decision, decide
+from pns_estimate.answers.population import Population, SortedPeople
+from pns_estimate.answers.prediction import Prediction
+from pns_estimate.answers.question import Question
+from pns_estimate.answers.unanswered import Unanswered, attempt
+from pns_estimate.fit.summary import FitSummary
+
+_Part = TypeVar("_Part")
+
+
+class Asked(NamedTuple):
+    """The people asked about.
+
+    Attributes:
+      num_people: how many there are.
+      num_outside: how many have a covariate outside what training saw.
+      has_draws: whether there are draws of their probabilities.
+      has_population: whether the people of the tables are there, too.
+    """
+
+    num_people: int
+    num_outside: int
+    has_draws: bool
+    has_population: bool
+
+
+class Checks(NamedTuple):
+    """What was tested on the way to the averages, as p-values.
+
+    Attributes:
+      laws: of the hypothesis that the covariates of both tables follow one law.
+      effective_sizes: what reweighting to each other leaves of log and trial; None if
+        they were not reweighted.
+      is_thin: whether that is less than a tenth of the rows of a table.
+      arms: of the hypothesis that the networks agree with both arms of the trial.
+      arm_gaps: by how much they differ, untreated and treated.
+      balance: of the hypothesis that covariates do not predict the arm of the trial.
+    """
+
+    laws: float
+    effective_sizes: tuple[float, float] | None
+    is_thin: bool
+    arms: float
+    arm_gaps: tuple[float, ...]
+    balance: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Answers:
+    """The answers to a question; a part that cannot be given is a `Unanswered`.
+
+    Attributes:
+      question: estimand, target, alpha and threshold.
+      summary: of the fit.
+      prediction: the people asked about.
+      population: the people of the tables; None if they are gone.
+      decision: whom to treat; None if that is not asked.
+    """
+
+    question: Question
+    summary: FitSummary
+    prediction: Prediction
+    population: Population | None = None
+    decision: Decision | None = None
+
+    def __post_init__(self) -> None:
+        """Raises unless question and decision make sense."""
+        self.question.check()
+        if self.decision is not None:
+            check_decision(self.decision)
+
+    @classmethod
+    def from_parts(cls, question: Question, summary: FitSummary, **parts: Any):
+        """Makes answers of parts that are known already, by name; no fit is needed."""
+        answers = cls.__new__(cls)
+        given = {"decision": None, "question": question, "summary": summary, **parts}
+        vars(answers).update(given)
+        return answers
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The people asked about."""
+        return Asked(
+            len(self.prediction.people),
+            int(self.prediction.is_outside.sum()),
+            self.prediction.sampler.has_draws,
+            self.population is not None,
+        )
+
+    @cached_property
+    def intervals(self) -> dict[str, pd.DataFrame]:
+        """The interval of each person, by estimand; the one asked for comes first."""
+        alpha, target = self.question.alpha, self.question.target
+        return {
+            estimand.name: self.prediction.intervals(alpha, estimand, target)
+            for estimand in self.question.estimands()
+        }
+
+    @cached_property
+    def bands(self) -> dict[str, pd.DataFrame] | Unanswered:
+        """Lower ends that hold for all people at once, by estimand."""
+        return attempt(
+            lambda: {
+                estimand.name: self.prediction.band(
+                    self.question.alpha, estimand, "lower"
+                )
+                for estimand in self.question.estimands()
+            }
+        )
+
+    @cached_property
+    def averages(self) -> Averages:
+        """Averages of each estimand, step by step."""
+        return find_averages(
+            self.question, self.prediction, self.population, self.summary
+        )
+
+    @cached_property
+    def subgroups(self) -> dict[str, pd.DataFrame] | Unanswered:
+        """Averages of subgroups, by estimand; of the people of the tables if there."""
+        source = self.prediction if self.population is None else self.population
+        return attempt(
+            lambda: {
+                estimand.name: source.subgroups(None, self.question.alpha, estimand)
+                for estimand in self.question.estimands()
+            }
+        )
+
+    @cached_property
+    def sorted_groups(self) -> SortedPeople | Unanswered:
+        """Averages of people sorted by predicted benefit."""
+        return self._of_tables(lambda p: p.sorted_groups(alpha=self.question.alpha))
+
+    @cached_property
+    def decisions(self) -> pd.DataFrame | Unanswered:
+        """Whom to treat."""
+        decision = self.decision
+        if decision is None:
+            return Unanswered("no decision was asked for.")
+        return decide(self.prediction, decision, self.question.alpha)
+
+    @cached_property
+    def values(self) -> pd.DataFrame | Unanswered:
+        """What the rule, treating all and treating none are worth."""
+        if self.decision is None:
+            return Unanswered("no decision was asked for.")
+        return self._of_tables(lambda p: p.value(self.decision, self.question.alpha))
+
+    @cached_property
+    def value_curve(self) -> pd.DataFrame | Unanswered:
+        """What treating the best share is worth; without a decision, in outcomes."""
+        decision = self.decision
+        if decision is None:
+            sign = -1.0 if self.question.outcome_is_bad else 1.0
+            decision = Decision((sign, 0.0, 0.0, -sign))
+        return self._of_tables(lambda p: p.value_curve(decision, self.question.alpha))
+
+    @cached_property
+    def checks(self) -> Checks | Unanswered:
+        """What was tested on the way to the averages."""
+        return self._of_tables(_find_checks)
+
+    def _of_tables(self, ask: Callable[[Population], _Part]) -> _Part | Unanswered:
+        population = self.population
+        if population is None:
+            return Unanswered("the people of the tables are not known.")
+        return attempt(lambda: ask(population))
+
+
+def _find_checks(population: Population) -> Checks:
+    found = population.prepared()
+    left, is_thin = found.effective_sizes, False
+    if left is not None:
+        sizes = np.bincount(population.rows.source, population.copies, minlength=2)
+        is_thin = bool(np.any(np.array(left) < 0.1 * sizes))
+    return Checks(
+        found.laws.p_value,
+        left,
+        is_thin,
+        found.arms.p_value,
+        tuple(found.arms.gap.tolist()),
+        population.assignment.balance.p_value,
+    )
