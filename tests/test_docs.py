@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
+from pns_estimate.report.fit import RESIDUAL_LABELS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -190,6 +191,16 @@ def test_the_marketing_trial_runs_on_the_public_file(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_page_about_the_report_names_its_headings_and_bars():
+    report = ROOT / "packages/pns-estimate/src/pns_estimate/report"
+    templates = "".join(path.read_text() for path in report.glob("templates/*.html"))
+    headings = re.findall(r"<(?:h[2-4]|caption)>([^<{]+)</", templates)
+    assert len(headings) > 10
+    page = " ".join((DOCS / "report.md").read_text().lower().split())
+    shown = [*headings, *RESIDUAL_LABELS.values()]
+    assert [name for name in shown if name.lower() not in page] == []
+
+
 def test_every_folder_of_results_is_shown(site):
     page = (DOCS / "results.md").read_text(encoding="utf-8")
     shown = re.findall(r"<!-- results: (\w+) -->", page)

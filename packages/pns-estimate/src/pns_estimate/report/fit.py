@@ -9,6 +9,10 @@ from pns_estimate.report.figures import BLUE, GREY, ORANGE, make_figure, plain, 
 from pns_estimate.report.html import Cell, Table, count_cell, share_cell
 from pns_estimate.report.words import Words
 
+RESIDUAL_LABELS = {
+    "strength": "people that the model's prediction counts for",
+    "share": "share of the counts treated as new information",
+}
 _SOURCES = {"observational": ("log", BLUE), "experimental": ("trial", ORANGE)}
 
 
@@ -94,7 +98,7 @@ def residual_section(marginals: dict[str, Marginal]) -> ResidualSection:
     """Draws how likely strengths and shares are, and says it in words."""
     strengths, shares = (
         {source: marginals[f"{source}_{name}"] for source in _SOURCES}
-        for name in ("strength", "share")
+        for name in RESIDUAL_LABELS
     )
     worth = " and ".join(
         f"{_describe(strengths[source], ',.0f')} people of the {label}"
@@ -109,13 +113,13 @@ def residual_section(marginals: dict[str, Marginal]) -> ResidualSection:
         share,
         _draw_marginals(
             strengths,
-            "people that the model's prediction counts for",
+            RESIDUAL_LABELS["strength"],
             "Weight of each number of people that the model's prediction may count for: "
             f"{worth}",
         ),
         _draw_marginals(
             shares,
-            "share of the counts treated as new information",
+            RESIDUAL_LABELS["share"],
             f"Weight of each share of the counts treated as new information: {share}",
         ),
     )
