@@ -36,12 +36,8 @@ def anchor(joint: Any, delta: Any) -> Array:
     [0, 1]; XLA takes numbers below the smallest normal one for 0.)
 
     Args:
-      joint: [..., 2, 2], `joint[..., x, y]` = P(X=x, Y=y | z). Values are checked
-        unless JAX is tracing.
+      joint: [..., 2, 2], `joint[..., x, y]` = P(X=x, Y=y | z).
       delta: [..., 2] real numbers, one per arm.
-
-    Returns:
-      mu [..., 2].
 
     Example:
       >>> anchor([[0.2, 0.3], [0.1, 0.4]], [0.0, 0.0]).round(3).tolist()
@@ -75,10 +71,8 @@ def log_anchor(log_joint: Any, delta: Any) -> Array:
 
     Example:
       >>> import numpy as np
-      >>> joint = np.array([[0.2, 0.3], [0.1, 0.4]])
-      >>> log_mu = log_anchor(np.log(joint), [0.0, 0.0])[..., 1]
-      >>> np.exp(log_mu).round(3).tolist()
-      [0.55, 0.65]
+      >>> np.exp(log_anchor(np.log([[0.2, 0.3], [0.1, 0.4]]), [0, 0]))[:, 1].round(3)
+      array([0.55, 0.65])
     """
     log_joint, delta = _checked(log_joint, delta, "log_joint")
     xp = namespace(log_joint)
@@ -115,13 +109,11 @@ def anchor_inverse(
     least, greatest = mu_limits(joint)
     above, below, length = mu - least, greatest - mu, greatest - least
     xp = namespace(mu)
+    slop = 0.0 if boundary == "infinite" else rounding_tolerance(mu.dtype)
+    ok = (above >= -slop) & (below >= -slop)
+    asked = ""
     if boundary == "infinite":
-        ok = (above >= 0) & (below >= 0) & (length > 0)
-        asked = ", and the limits must differ"
-    else:
-        slop = rounding_tolerance(mu.dtype)
-        ok = (above >= -slop) & (below >= -slop)
-        asked = ""
+        ok, asked = ok & (length > 0), ", and the limits must differ"
     require_rows(
         "atoms",
         xp.all(ok, axis=-1),
@@ -134,14 +126,12 @@ def anchor_inverse(
             length * machine_epsilon(mu.dtype), smallest_normal(mu.dtype)
         )
         above, below = xp.maximum(above, least_part), xp.maximum(below, least_part)
-    log = _log_or_minus_infinity
+
+    def log(values: Array) -> Array:
+        positive = values > 0  # no division warning from log(0), no NaN gradient
+        return xp.where(positive, xp.log(xp.where(positive, values, 1)), -xp.inf)
+
     return log(above) - log(below)
-
-
-def _log_or_minus_infinity(values: Array) -> Array:
-    xp = namespace(values)
-    positive = values > 0  # no division warning from log(0), no NaN gradient
-    return xp.where(positive, xp.log(xp.where(positive, values, 1)), -xp.inf)
 
 
 def _sigmoid(values: Array) -> Array:

@@ -108,19 +108,17 @@ def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
     )
     num_observed = xp.sum(observational, axis=(-2, -1))
     num_assigned = xp.sum(experimental, axis=-1)
-    for name, is_usable, needed in (
-        ("observational", _is_total(num_observed), "a unit in every row"),
-        (
-            "experimental",
-            xp.all(_is_total(num_assigned), axis=-1),
-            "a unit in each arm of every row",
-        ),
-    ):
+    usable = {
+        "observational": _is_total(num_observed),
+        "experimental": xp.all(_is_total(num_assigned), axis=-1),
+    }
+    for name, ok in usable.items():
+        where = "each arm of every row" if name == "experimental" else "every row"
         require_rows(
             name,
-            is_usable,
+            ok,
             sources[name],
-            f"needs {needed}, and totals that its format holds",
+            f"needs a unit in {where}, and totals that its format holds",
             "Merge this stratum with another; give large counts in float64.",
         )
     return Atoms(

@@ -14,18 +14,9 @@ from pns_bounds._arrays import Array, as_floating, namespace
 from pns_bounds._atoms import Atoms
 from pns_bounds._checks import check_joint, check_mu, require_rows
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
-from pns_bounds._errors import InputError
+from pns_bounds._errors import require
 from pns_bounds._estimand import Interval, bounds_from
-from pns_bounds._registry import (
-    ALWAYS,
-    HARM,
-    NEVER,
-    PN,
-    PNS,
-    PS,
-    benefit_form,
-    estimand_of,
-)
+from pns_bounds._registry import ESTIMANDS, HARM, PN, PNS, PS, benefit_form, estimand_of
 
 _EXPERIMENTAL_ONLY = estimand_of(
     "pns", PNS.sentence, lower=["mu1 - mu0"], upper=["mu1", "1 - mu0"]
@@ -95,9 +86,8 @@ def response_type_bounds(
       [0.2, 0.35]
     """
     atoms = resolve_incompatible(atoms, incompatible)
-    return ResponseTypes(
-        *(each.bounds(atoms, "allow") for each in (PNS, ALWAYS, NEVER, HARM))
-    )
+    types = (ESTIMANDS[name] for name in ("pns", "always", "never", "harm"))
+    return ResponseTypes(*(each.bounds(atoms, "allow") for each in types))
 
 
 def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
@@ -167,12 +157,12 @@ def unit_selection_bounds(
     xp = namespace(lower, *named.values())
     benefits = []
     for name, benefit in zip(named, as_floating(**named), strict=True):
-        if np.broadcast_shapes(benefit.shape, lower.shape) != lower.shape:
-            raise InputError(
-                name,
-                f"must be a number or one per row {list(lower.shape)}, got shape "
-                f"{list(benefit.shape)}.",
-            )
+        require(
+            np.broadcast_shapes(benefit.shape, lower.shape) == lower.shape,
+            name,
+            f"must be a number or one per row {list(lower.shape)}, got shape "
+            f"{list(benefit.shape)}.",
+        )
         require_rows(
             name,
             xp.isfinite(xp.asarray(benefit)),
@@ -194,11 +184,8 @@ def unit_selection_bounds(
 def experimental_only_bounds(mu: Any) -> Interval:
     """Bounds PNS from an experiment alone: max(0, mu1 - mu0) and min(mu1, 1 - mu0).
 
-    Args:
-      mu: [..., 2]; values are checked unless JAX is tracing.
-
-    Returns:
-      The interval [...], sharp if there are no observational data.
+    Takes mu [..., 2], and returns the interval [...] that is sharp if there are no
+    observational data.
 
     Example:
       >>> [round(float(end), 3) for end in experimental_only_bounds([0.35, 0.8])]
@@ -212,11 +199,8 @@ def experimental_only_bounds(mu: Any) -> Interval:
 def observational_only_bounds(joint: Any) -> Interval:
     """Bounds PNS from observational data alone: 0 and p11 + p00.
 
-    Args:
-      joint: [..., 2, 2]; values are checked unless JAX is tracing.
-
-    Returns:
-      The interval [...], sharp if there is no experiment.
+    Takes joint [..., 2, 2], and returns the interval [...] that is sharp if there is no
+    experiment.
 
     Example:
       >>> interval = observational_only_bounds([[0.2, 0.3], [0.1, 0.4]])
@@ -243,28 +227,26 @@ def average_bounds(interval: Interval, weights: Any = None) -> Interval:
       Interval [...], averaged over the last axis.
 
     Example:
-      >>> import numpy as np
-      >>> interval = Interval(lower=np.array([0.0, 0.4]), upper=np.array([0.2, 1.0]))
-      >>> mean = average_bounds(interval, weights=[3, 1])
-      >>> [round(float(end), 3) for end in mean]
+      >>> interval = Interval(lower=[0.0, 0.4], upper=[0.2, 1.0])
+      >>> [round(float(end), 3) for end in average_bounds(interval, weights=[3, 1])]
       [0.1, 0.4]
     """
     lower, upper = as_floating(**interval._asdict())
-    if lower.shape != upper.shape or lower.ndim < 1 or not lower.shape[-1]:
-        raise InputError(
-            "interval",
-            "must have ends of one shape [..., num_points] with at least one point, "
-            f"got {list(lower.shape)} and {list(upper.shape)}.",
-        )
+    require(
+        lower.shape == upper.shape and lower.ndim and lower.shape[-1],
+        "interval",
+        "must have ends of one shape [..., num_points] with at least one point, got "
+        f"{list(lower.shape)} and {list(upper.shape)}.",
+    )
     xp = namespace(lower, weights)
     weights = xp.ones_like(lower) if weights is None else weights
     (weights,) = as_floating(weights=weights)
-    if weights.shape not in (lower.shape, lower.shape[-1:]):
-        raise InputError(
-            "weights",
-            f"must have shape {list(lower.shape[-1:])} or {list(lower.shape)}, got "
-            f"{list(weights.shape)}.",
-        )
+    require(
+        weights.shape in (lower.shape, lower.shape[-1:]),
+        "weights",
+        f"must have shape {list(lower.shape[-1:])} or {list(lower.shape)}, got "
+        f"{list(weights.shape)}.",
+    )
     weights = xp.asarray(weights).astype(lower.dtype)
     require_rows(
         "interval",

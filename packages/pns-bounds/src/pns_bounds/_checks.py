@@ -15,7 +15,7 @@ from pns_bounds._arrays import (
     namespace,
     rounding_tolerance,
 )
-from pns_bounds._errors import InputError
+from pns_bounds._errors import InputError, require
 from pns_bounds._layout import BINARY, Layout
 
 
@@ -27,57 +27,48 @@ def require_rows(
     remedy: str,
     error: type[InputError] = InputError,
 ) -> None:
-    """Raises unless every row is fine; does nothing while JAX is tracing.
+    """Raises unless `ok` [...] is true in every row; does nothing while JAX is tracing.
 
-    Args:
-      argument: the name that the message starts with.
-      ok: [...] booleans, one per row.
-      shown: [..., k] or [..., k, l] values; those of the first bad row are printed.
-      problem: what was expected and did not hold.
-      remedy: what the caller can do.
-      error: the class to raise.
+    The message holds the values [..., k] or [..., k, l] `shown` of the first bad row.
     """
     if is_traced(ok) or is_traced(shown):  # grad knows `ok`, but not the values
         return
     good = np.asarray(ok)
     if good.all():
         return
-    first = tuple(int(i) for i in np.argwhere(~good)[0])
-    value = np.asarray(shown)[first].tolist()
-    if good.ndim == 0:
-        rows = f"got {value}"
-    else:
+    first = tuple(np.argwhere(~good)[0].tolist())
+    rows = f"got {np.asarray(shown)[first].tolist()}"
+    if good.ndim:
         index = first[0] if len(first) == 1 else first
         rows = (
-            f"{int((~good).sum())} of {good.size} rows are affected, "
-            f"the first at index {index}: {value}"
+            f"{int((~good).sum())} of {good.size} rows are affected, the first at index "
+            f"{index}: {rows[4:]}"
         )
     raise error(argument, f"{problem}; {rows}. {remedy}")
 
 
 def require_shape(name: str, array: Array, trailing: tuple[int, ...]) -> None:
     """Raises unless the last axes of an array have the given lengths."""
-    if array.shape[max(array.ndim - len(trailing), 0) :] != trailing:
-        expected = ", ".join(["...", *map(str, trailing)])
-        raise InputError(
-            name, f"must have shape [{expected}], got {list(array.shape)}."
-        )
+    shape = array.shape[max(array.ndim - len(trailing), 0) :]
+    expected = ", ".join(["...", *map(str, trailing)])
+    problem = f"must have shape [{expected}], got {list(array.shape)}."
+    require(shape == trailing, name, problem)
 
 
 def require_same_rows(name: str, leading: tuple, other_name: str, other: tuple) -> None:
     """Raises unless two arrays share their leading dimensions."""
-    if leading != other:
-        raise InputError(
-            name,
-            f"and {other_name} must share their leading dimensions, "
-            f"got {list(leading)} and {list(other)}.",
-        )
+    require(
+        leading == other,
+        name,
+        f"and {other_name} must share their leading dimensions, got {list(leading)} and "
+        f"{list(other)}.",
+    )
 
 
 def require_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raises unless a keyword has one of its allowed values."""
-    if value not in allowed:
-        raise InputError(name, f"must be one of {list(allowed)}, got {value!r}.")
+    problem = f"must be one of {list(allowed)}, got {value!r}."
+    require(value in allowed, name, problem)
 
 
 def check_joint(joint: Array, name: str = "joint", layout: Layout = BINARY) -> None:

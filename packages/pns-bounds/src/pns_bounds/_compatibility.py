@@ -40,9 +40,6 @@ def other_arm_mass(joint: Array) -> Array:
 def compatibility_slack(atoms: Atoms) -> Array:
     """Computes how far each constraint is from being violated.
 
-    Args:
-      atoms: probabilities; values are checked unless JAX is tracing.
-
     Returns:
       [..., 4] slacks, negative where violated, in the order of CONSTRAINTS:
       mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0. They round as `anchor` does.
@@ -68,11 +65,8 @@ def is_compatible(atoms: Atoms, tolerance: float = 0.0) -> Array:
     """Tells row by row whether all four constraints hold.
 
     Args:
-      atoms: probabilities; values are checked unless JAX is tracing.
-      tolerance: how far below zero a slack may lie; none by default.
-
-    Returns:
-      [...] booleans.
+      atoms: probabilities [...]; values are checked unless JAX is tracing.
+      tolerance: how far below zero a slack may lie.
 
     Example:
       >>> joint = [[0.2, 0.3], [0.1, 0.4]]  # so mu1 is at least 0.4
@@ -88,9 +82,6 @@ def project_to_compatible(atoms: Atoms) -> Atoms:
 
     The admissible set of `mu` is a box, so this is the nearest point in every norm. The
     joint law is kept, as in the anchored network: it usually has the larger sample.
-
-    Args:
-      atoms: probabilities; values are checked unless JAX is tracing.
 
     Returns:
       Atoms for which `is_compatible` holds with no tolerance (if the cells of `joint` lie

@@ -1,5 +1,7 @@
 """Errors that are about an argument of the caller."""
 
+from typing import Any
+
 
 class InputError(ValueError):
     """An argument cannot be used; the message starts with its name.
@@ -22,3 +24,9 @@ class InputError(ValueError):
 
 class IncompatibleAtomsError(InputError):
     """The experimental and observational probabilities contradict each other."""
+
+
+def require(ok: Any, argument: str, problem: str) -> None:
+    """Raises an InputError unless a condition on an argument holds."""
+    if not ok:
+        raise InputError(argument, problem)

@@ -18,7 +18,7 @@ from pns_bounds._arrays import Array, namespace, rounding_tolerance, smallest_no
 from pns_bounds._atoms import Atoms, eta_columns
 from pns_bounds._checks import checked_pair, require_option
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
-from pns_bounds._errors import InputError
+from pns_bounds._errors import require
 from pns_bounds._layout import BINARY, Layout
 
 Undefined = Literal["nan", "limits"]
@@ -27,15 +27,10 @@ Columns = Sequence[Any]  # of eta, each [...]; None for one that no term reads
 
 
 class BoundTerms(NamedTuple):
-    """Terms whose maximum (lower) and minimum (upper) bound an estimand.
+    """Terms whose maximum (lower) and minimum (upper) bound an estimand."""
 
-    Attributes:
-      lower: [..., num_lower].
-      upper: [..., num_upper].
-    """
-
-    lower: Array
-    upper: Array
+    lower: Array  # [..., num_lower]
+    upper: Array  # [..., num_upper]
 
 
 class Interval(NamedTuple):
@@ -103,27 +98,26 @@ class Estimand:
             matrix = np.asarray(getattr(self, f"{side}_matrix"), float)
             offset = np.asarray(getattr(self, f"{side}_offset"), float)
             num_terms = 0 if self.function else len(labels)
-            if matrix.size != num_raw * num_terms or offset.shape != (num_terms,):
-                raise InputError(
-                    f"{side}_matrix",
-                    f"and {side}_offset of {self.name!r} must have the shapes "
-                    f"{[num_terms, num_raw]} and {[num_terms]}, one row for each of "
-                    f"{len(labels)} labels, got {list(matrix.shape)} and "
-                    f"{list(offset.shape)}.",
-                )
+            require(
+                matrix.size == num_raw * num_terms and offset.shape == (num_terms,),
+                f"{side}_matrix",
+                f"and {side}_offset of {self.name!r} must have the shapes "
+                f"{[num_terms, num_raw]} and {[num_terms]}, one row for each of "
+                f"{len(labels)} labels, got {list(matrix.shape)} and "
+                f"{list(offset.shape)}.",
+            )
             matrix = matrix.reshape(num_terms, num_raw)
             self._set(f"{side}_labels", labels)
             self._set(f"{side}_matrix", tuple(map(tuple, matrix.tolist())))
             self._set(f"{side}_offset", tuple(offset.tolist()))
         if self.denominator is not None:
             denominator = np.asarray(self.denominator, float)
-            if denominator.shape != (num_raw,):
-                raise InputError(
-                    "denominator",
-                    f"of {self.name!r} must have shape {[num_raw]}, over eta = "
-                    f"({', '.join(self.layout.eta_names)}), got "
-                    f"{list(denominator.shape)}.",
-                )
+            require(
+                denominator.shape == (num_raw,),
+                "denominator",
+                f"of {self.name!r} must have shape {[num_raw]}, over eta = "
+                f"({', '.join(self.layout.eta_names)}), got {list(denominator.shape)}.",
+            )
             self._set("denominator", tuple(denominator.tolist()))
 
     def _set(self, field: str, value: Any) -> None:
@@ -152,14 +146,11 @@ class Estimand:
         if is_defined is True:
             return terms
         xp = namespace(terms.lower)
-        limits = (xp.nan, xp.nan)
-        if undefined == "limits":
-            limits = (self.floor, self.ceiling)
+        limits = undefined == "limits"
+        floor, ceiling = (self.floor, self.ceiling) if limits else (xp.nan, xp.nan)
         return BoundTerms(
-            *(
-                xp.where(is_defined[..., None], side, limit)
-                for side, limit in zip(terms, limits, strict=True)
-            )
+            lower=xp.where(is_defined[..., None], terms.lower, floor),
+            upper=xp.where(is_defined[..., None], terms.upper, ceiling),
         )
 
     def bounds(self, atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
@@ -168,11 +159,8 @@ class Estimand:
         For the estimands of this package it is sharp: no narrower interval is valid.
 
         Args:
-          atoms: probabilities [...]. Values are checked unless JAX is tracing (`jit`,
-            `vmap`, `grad`), where no check is possible.
-          incompatible: what to do with atoms that contradict each other: 'raise',
-            'project' onto compatible ones, or 'allow'. Allowed, and under tracing, their
-            bounds may cross (lower > upper).
+          atoms: as for `pns_bounds`.
+          incompatible: as for `pns_bounds`.
 
         Returns:
           The interval [...], within floor and ceiling; NaN where undefined. A crossing

@@ -7,7 +7,7 @@ import numpy as np
 from pns_bounds._layout import BINARY
 
 _PLACES = {name: [place] for place, name in enumerate((*BINARY.eta_names, "1"))}
-_PLACES["P(y)"] = [*_PLACES["p11"], *_PLACES["p01"]]
+_PLACES |= {"0": [], "P(y)": [*_PLACES["p11"], *_PLACES["p01"]]}
 
 
 def read_formulas(formulas: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

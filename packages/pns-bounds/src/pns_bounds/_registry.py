@@ -6,12 +6,11 @@ benefit of a treatment for given gains. Every other formula of the workspace rea
 
 import types
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from pns_bounds._arrays import Array
-from pns_bounds._errors import InputError
+from pns_bounds._errors import require
 from pns_bounds._estimand import Estimand
 from pns_bounds._formulas import read_formulas
 from pns_bounds._layout import BINARY
@@ -87,29 +86,15 @@ PS = estimand_of(
 """The probability of sufficiency, P(Y_1=1 | X=0, Y=0, z)."""
 
 
-class BenefitForm(NamedTuple):
-    """Coefficients of the benefit: slope * PNS + mu1 * mu1 + mu0 * mu0 + offset."""
-
-    slope: Array
-    mu1: Array
-    mu0: Array
-    offset: Array
-
-
 def benefit_form(
     complier: Array, always: Array, never: Array, defier: Array
-) -> BenefitForm:
-    """Writes the mean benefit as an affine function of PNS, mu1 and mu0.
+) -> tuple[Array, Array, Array, Array]:
+    """Writes the mean benefit as slope * PNS + a mu1 + b mu0 + c: (slope, a, b, c).
 
-    Given PNS = c the other types have probability mu1 - c (always), 1 - mu0 - c (never)
-    and mu0 - mu1 + c (defier). Takes numbers or arrays.
+    Given PNS the other types have probability mu1 - PNS (always), 1 - mu0 - PNS (never)
+    and mu0 - mu1 + PNS (defier).
     """
-    return BenefitForm(
-        slope=complier - always - never + defier,
-        mu1=always - defier,
-        mu0=defier - never,
-        offset=never,
-    )
+    return complier - always - never + defier, always - defier, defier - never, never
 
 
 def benefit(
@@ -128,23 +113,27 @@ def benefit(
       defier: gain from one that responds only if untreated.
       name: of the estimand.
 
-    Returns:
-      A linear estimand on the scale of the gains, between the least and the greatest.
-
     Example:
       >>> benefit(100, -5, -5, -100).floor
       -100.0
     """
     named = {"complier": complier, "always": always, "never": never, "defier": defier}
     for gain_of, gain in named.items():
-        if not np.isfinite(gain):
-            raise InputError(gain_of, f"must be a finite number, got {gain}.")
+        require(np.isfinite(gain), gain_of, f"must be a finite number, got {gain}.")
     gains = [float(gain) for gain in named.values()]
-    form = benefit_form(*gains)
-    sides = [_benefit_side(form, side) for side in ("lower", "upper")]
-    if form.slope < 0:  # the benefit is least where PNS is greatest
+    slope, per_mu1, per_mu0, constant = benefit_form(*gains)
+    rest = np.array([per_mu1, per_mu0, *[0] * BINARY.num_cells])
+    # The floor of PNS becomes a term, because mu enters the benefit.
+    sides = [("0", *PNS.lower_labels), PNS.upper_labels] if slope else [("0",)] * 2
+    if slope < 0:  # the benefit is least where PNS is greatest
         sides.reverse()
-    (lower_labels, lower_matrix, lower_offset), (labels, matrix, offset) = sides
+    fields = {}
+    for side, formulas in zip(("lower", "upper"), sides, strict=True):
+        matrix, offset = read_formulas(formulas)
+        labels = [f"PNS = {each}" if slope else "any PNS" for each in formulas]
+        fields[f"{side}_labels"] = labels
+        fields[f"{side}_matrix"] = slope * matrix + rest
+        fields[f"{side}_offset"] = slope * offset + constant
     return Estimand(
         name=name,
         sentence=(
@@ -152,32 +141,10 @@ def benefit(
             f"with the treatment is worth {gains[0]:g}, one that responds either way "
             f"{gains[1]:g}, neither way {gains[2]:g}, and only without it {gains[3]:g}."
         ),
-        lower_labels=lower_labels,
-        lower_matrix=lower_matrix,
-        lower_offset=lower_offset,
-        upper_labels=labels,
-        upper_matrix=matrix,
-        upper_offset=offset,
         floor=min(gains),
         ceiling=max(gains),
+        **fields,
     )
-
-
-def _benefit_side(
-    form: BenefitForm, side: str
-) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Maps one side of PNS to the benefit; its floor 0 becomes a term, as mu enters."""
-    rest = np.array([form.mu1, form.mu0, *[0] * BINARY.num_cells])
-    if form.slope == 0:
-        return ["any PNS"], rest[None], np.array([form.offset])
-    labels = [f"PNS = {label}" for label in getattr(PNS, f"{side}_labels")]
-    matrix = np.array(getattr(PNS, f"{side}_matrix"))
-    offset = np.array(getattr(PNS, f"{side}_offset"))
-    if side == "lower":
-        labels.insert(0, "PNS = 0")
-        matrix = np.concatenate([np.zeros((1, BINARY.num_raw)), matrix])
-        offset = np.concatenate([[PNS.floor], offset])
-    return labels, form.slope * matrix + rest, form.slope * offset + form.offset
 
 
 _estimands = {each.name: each for each in (PNS, HARM, PN, PS, ALWAYS, NEVER)}
@@ -193,8 +160,6 @@ def register_estimand(estimand: Estimand) -> Estimand:
       True
     """
     known = _estimands.setdefault(estimand.name, estimand)
-    if known != estimand:
-        raise InputError(
-            "estimand", f"must have a name of its own: {estimand.name!r} is taken."
-        )
+    problem = f"must have a name of its own: {estimand.name!r} is taken."
+    require(known == estimand, "estimand", problem)
     return estimand
