@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import jax
 import numpy as np
 import pns_models as pm
 import pytest
@@ -201,3 +202,11 @@ def test_whole_groups_are_held_out_with_the_given_probability():
         np.testing.assert_array_equal(side.observational, rows.observational[place])
     # 500 coins: the standard deviation of the share is 0.018.
     assert abs(len(places[1]) / 5000 - 0.2) < 0.07
+
+
+def test_jax_reads_a_table_without_a_copy():
+    table = pm.empty_table(1000, 7)
+    assert table.shape == (1000, 7) and table.dtype == np.float32
+    table[:] = 1
+    there = jax.device_put(table, may_alias=True)
+    assert there.unsafe_buffer_pointer() == table.ctypes.data

@@ -55,3 +55,8 @@ def test_weighed_directions_are_the_principal_ones_of_all_kernels():
     np.testing.assert_allclose(
         np.abs(found[:, order]), np.abs(vectors * lengths)[:, :4], atol=1e-10
     )
+
+
+def test_one_direction_is_kept_if_many_covariates_are_weighed_alike():
+    kernels = np.random.default_rng(0).normal(size=(40, 200, 60))
+    assert weighed_directions(kernels).shape == (200, 1)

@@ -6,6 +6,7 @@ from pns_models._crossfit import CrossFit, cross_fit
 from pns_models._data import (
     Counts,
     counts_from_tables,
+    empty_table,
     group_rows,
     merge_counts,
     split_counts,
@@ -122,6 +123,7 @@ __all__ = [
     "deal_folds",
     "deal_held_out",
     "draw_member_weights",
+    "empty_table",
     "fit",
     "fold_counts",
     "from_writer",

@@ -104,6 +104,13 @@ def draw_member_weights(
     """Draws weights of members; the first do not depend on the number of draws.
 
     Weighted sums over members have the members' mean and covariance.
+
+    Example:
+      >>> import jax
+      >>> weights = draw_member_weights(jax.random.key(0), 3, num_draws=50_000)
+      >>> sums = weights @ jax.numpy.array([1.0, 2.0, 6.0])  # mean 3, variance 7
+      >>> round(float(sums.mean()), 1), round(float(sums.var()))
+      (3.0, 7)
     """
     normal = jax.random.normal(key, (num_draws, num_members))
     centered = normal - normal.mean(axis=1, keepdims=True)

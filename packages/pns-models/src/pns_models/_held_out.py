@@ -30,11 +30,21 @@ def pick_held_out(
 
 def mean_loss(raw: Float[np.ndarray, "n raw"], counts: Counts) -> float:
     """Computes L_obs + L_exp of all units by raw numbers of their rows."""
-    weights = flat_weights(counts).astype(np.float64)
+    weights, logs = flat_weights(counts).astype(np.float64), flat_logs(raw)
     total = 0.0
-    for i, logs in enumerate(_log_probabilities(raw, "anchored")):
-        part = weights[:, i * BINARY.num_cells : (i + 1) * BINARY.num_cells]
-        values = np.asarray(logs, np.float64).reshape(part.shape)
-        units = float(part.sum()) or 1.0  # some rows may hold none of a source
-        total -= float((part * values).sum()) / units
+    for start in range(0, BINARY.num_counts, BINARY.num_cells):
+        part = slice(start, start + BINARY.num_cells)
+        units = float(weights[:, part].sum()) or 1.0  # some rows may lack a source
+        total -= float((weights[:, part] * logs[:, part]).sum()) / units
     return total
+
+
+def flat_logs(
+    raw: Float[np.ndarray, "*batch raw"],
+) -> Float[np.ndarray, "*batch counts"]:
+    """Computes the log-probability of what each count counts, in float64."""
+    parts = _log_probabilities(raw, "anchored")
+    shape = (*raw.shape[:-1], BINARY.num_cells)
+    return np.concatenate(
+        [np.asarray(part, np.float64).reshape(shape) for part in parts], axis=-1
+    )

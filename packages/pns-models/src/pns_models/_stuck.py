@@ -4,13 +4,12 @@ A bottleneck finds the linear combinations that matter, or all but one of them, 
 step leads out. The average of all members would keep their error.
 """
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from pns_bounds import BINARY
 
 from pns_models._data import Counts, flat_weights
-from pns_models._links import log_probabilities
+from pns_models._held_out import flat_logs
 
 _TIMES = 3  # the error of the best of a fold, which that of a stuck member exceeds
 
@@ -33,16 +32,11 @@ def find_stuck(
       fold: of these rows.
       by_fold: the members that did not see each fold.
     """
-    parts = log_probabilities(jnp.asarray(raw), "anchored")
-    shape = (*raw.shape[:2], BINARY.num_cells)
-    logs = np.concatenate(
-        [np.asarray(part, np.float64).reshape(shape) for part in parts], axis=2
-    )
     weights = flat_weights(counts).astype(np.float64)
     is_stuck = np.zeros(len(raw), bool)
     for held_out, members in enumerate(by_fold):
         seen = weights * (fold != held_out)[:, None]
-        is_stuck[members] = _are_far(logs[members], seen)
+        is_stuck[members] = _are_far(flat_logs(raw[members]), seen)
     return is_stuck
 
 

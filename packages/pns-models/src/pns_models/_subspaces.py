@@ -67,5 +67,6 @@ def weighed_directions(kernels: Float[np.ndarray, "m d b"]) -> Float[np.ndarray,
     kernels = np.asarray(kernels, float)
     values, vectors = np.linalg.eigh(np.einsum("mdb,meb->de", kernels, kernels))
     values = values / len(kernels)
-    kept = values >= _LEAST_SHARE * values.sum()
+    # At least one is kept, however evenly many covariates are weighed.
+    kept = values >= min(_LEAST_SHARE * values.sum(), values.max())
     return vectors[:, kept] * np.sqrt(values[kept])
