@@ -116,7 +116,7 @@ def random_curved_model(
 
     Example:
       >>> random_curved_model(seed=0).oracle(np.zeros((1, 8))).pns.round(3).tolist()
-      [0.0]
+      [0.203]
     """
     require(
         num_covariates >= 2,
