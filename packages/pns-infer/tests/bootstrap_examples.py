@@ -22,7 +22,7 @@ def logistic_nll(outputs, counts):
 
 
 LOGISTIC = pi.BootstrapProblem(
-    logistic_outputs, nll=logistic_nll, layout=pi.CellLayout((0, 0), (0, 0))
+    logistic_outputs, nll=logistic_nll, columns=pi.CountColumns((0, 0), (0, 0))
 )
 
 

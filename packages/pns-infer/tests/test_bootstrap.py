@@ -7,6 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from bootstrap_examples import (
@@ -22,7 +23,8 @@ from bootstrap_examples import (
     logistic_outputs,
     solve_anchored,
 )
-from pns_infer.bootstrap import cells as _cells
+from pns_infer.bootstrap import batches as _batches
+from pns_infer.bootstrap.multiplier import SolveStatus
 
 EXACT = pi.SolveConfig(damping=0.0, tolerance=1e-5, draws_per_batch=1000)
 
@@ -93,7 +95,7 @@ def test_shifts_solve_the_dense_system(scope, direct_up_to):
     matrix = dense_curvature("ggn")[-num_moving:, -num_moving:]
     matrix = matrix + 0.05 * np.eye(num_moving)
     for draw, shift in enumerate(result.shifts):
-        normals = _cells.multipliers(result.key, result.cells, draw)[: len(z)]
+        normals = _batches.multipliers(result.key, result.batches, draw)[: len(z)]
         weights = np.sqrt(counts) * normals / column_sizes()
         scores = np.einsum("nc,ncp->p", weights, dense_scores()[..., -num_moving:])
         np.testing.assert_allclose(shift, -np.linalg.solve(matrix, scores), atol=1e-4)
@@ -141,7 +143,7 @@ def test_a_solve_that_did_not_converge_says_what_to_try():
         )
     assert caught[0].filename == __file__  # who called
     assert not result.converged
-    assert result.status is pi.SolveStatus.MAX_ITERATIONS
+    assert result.status is SolveStatus.MAX_ITERATIONS
     assert result.message == str(caught[0].message)
     assert result.message.endswith("take more damping or more max_iterations.")
     assert result.residuals.shape == (25,) and result.residuals.max() > 0.01
@@ -151,7 +153,7 @@ def test_solves_that_converged_say_so_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = solve_anchored()
-    assert result.converged and result.status is pi.SolveStatus.CONVERGED
+    assert result.converged and result.status is SolveStatus.CONVERGED
     assert result.message.startswith("all 4 solves reached 0.001 (worst relative")
     assert "array" not in repr(result) and len(repr(result)) < 1000
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -161,10 +163,10 @@ def test_solves_that_converged_say_so_without_a_warning():
 def test_the_status_of_a_direct_solve_does_not_ask_for_iterations():
     result = solve_anchored("last_layer")
     bad = dataclasses.replace(result, residuals=np.array([0, 0, 0, 0.5]))
-    assert bad.status is pi.SolveStatus.ILL_CONDITIONED
+    assert bad.status is SolveStatus.ILL_CONDITIONED
     assert bad.message.startswith("25% of 4") and "iterations" not in bad.message
     lost = dataclasses.replace(result, residuals=np.array([0, 0, 0, np.nan]))
-    assert lost.status is pi.SolveStatus.NOT_FINITE and "finite" in lost.message
+    assert lost.status is SolveStatus.NOT_FINITE and "finite" in lost.message
 
 
 def test_more_draws_leave_the_earlier_ones_unchanged():
@@ -194,7 +196,7 @@ def test_covariates_of_any_type_are_numbers():
 
 def test_a_single_draw_is_refused():
     z, counts, params, *_ = logistic_data()
-    with pytest.raises(ValueError, match="num_draws must be at least 2"):
+    with pytest.raises(pb.InputError, match="num_draws must be at least 2"):
         pi.solve_bootstrap(jax.random.key(0), LOGISTIC, params, z, counts, 1)
 
 
@@ -221,7 +223,7 @@ def test_a_second_problem_of_the_same_functions_compiles_nothing(scope, direct_u
 
     def run(factor):
         problem = pi.BootstrapProblem(
-            pi.TwoStage(features, head), nll=nll, layout=LOGISTIC.layout, scope=scope
+            pi.TwoStage(features, head), nll=nll, columns=LOGISTIC.columns, scope=scope
         )
         pair = (factor * jnp.eye(2), jax.tree.map(lambda leaf: factor * leaf, params))
         config = pi.SolveConfig(damping=factor / 10, direct_up_to=direct_up_to)

@@ -3,9 +3,11 @@
 import chex
 import jax
 import numpy as np
+import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from bootstrap_examples import ANCHORED, NETWORK, anchored_data, solve_anchored
+from pns_infer.bootstrap.draws import shifted_values
 
 
 def test_draws_are_compiled_once_for_all_calls():
@@ -15,7 +17,7 @@ def test_draws_are_compiled_once_for_all_calls():
 
     shifts, z = np.eye(3, dtype=np.float32), np.ones((5, 3), np.float32)
     ones, fours = (
-        pi.linear_draws(line, np.full(3, c, np.float32), shifts, z) for c in (0, 1)
+        shifted_values(line, np.full(3, c, np.float32), shifts, z) for c in (0, 1)
     )
     np.testing.assert_allclose(ones, 1)
     np.testing.assert_allclose(fours, 4)
@@ -28,7 +30,7 @@ def test_a_last_block_of_fewer_points_compiles_nothing():
 
     shifts, z = np.eye(3, dtype=np.float32), np.ones((64, 3), np.float32)
     for count in (64, 33):
-        drawn = pi.linear_draws(line, np.zeros(3, np.float32), shifts, z[:count])
+        drawn = shifted_values(line, np.zeros(3, np.float32), shifts, z[:count])
         np.testing.assert_array_equal(drawn, np.ones((3, count)))
 
 
@@ -57,7 +59,7 @@ def test_shifts_from_disk_give_the_same_draws(scope, tmp_path):
     np.testing.assert_array_equal(drawn, result.draws(z[:7]))
     inputs = NETWORK.features(params[0], z[:7]) if scope == "last_layer" else z[:7]
     moving = params[1] if scope == "last_layer" else params
-    by_hand = pi.linear_draws(ANCHORED[scope].function, moving, shifts, inputs)
+    by_hand = shifted_values(ANCHORED[scope].function, moving, shifts, inputs)
     np.testing.assert_allclose(drawn, by_hand, atol=1e-5)
 
 
@@ -85,5 +87,5 @@ def test_a_function_may_return_a_tree():
 
 def test_shifts_of_other_parameters_are_refused():
     params, z, _ = anchored_data()
-    with pytest.raises(ValueError, match=r"shape \[num_draws, 42\].* got \[2, 5\]"):
-        pi.linear_draws(NETWORK, params, np.zeros((2, 5)), z)
+    with pytest.raises(pb.InputError, match=r"shape \[num_draws, 42\].* got \[2, 5\]"):
+        shifted_values(NETWORK, params, np.zeros((2, 5)), z)

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from bootstrap_examples import (
@@ -39,26 +40,26 @@ def test_two_stages_are_a_function_of_the_pair_of_parameters():
 
 
 def test_problems_that_cannot_be_solved_are_refused():
-    with pytest.raises(ValueError, match="either nll or frozen_nll"):
+    with pytest.raises(pb.InputError, match="nll or frozen_nll must be given"):
         pi.BootstrapProblem(NETWORK)
-    with pytest.raises(ValueError, match="either nll or frozen_nll"):
+    with pytest.raises(pb.InputError, match="nll or frozen_nll must be given"):
         dataclasses.replace(ANCHORED["full"], nll=logistic_nll)
-    with pytest.raises(ValueError, match="needs outputs as a TwoStage"):
+    with pytest.raises(pb.InputError, match="outputs must be a TwoStage"):
         pi.BootstrapProblem(logistic_outputs, nll=logistic_nll, scope="last_layer")
-    with pytest.raises(ValueError, match="scope must be one of"):
+    with pytest.raises(pb.InputError, match="scope must be one of"):
         pi.BootstrapProblem(NETWORK, nll=logistic_nll, scope="head")
-    with pytest.raises(ValueError, match="as many sources as groups"):
-        layout = pi.CellLayout(group=(0, 0), source=(0,))
-        pi.BootstrapProblem(logistic_outputs, nll=logistic_nll, layout=layout)
+    with pytest.raises(pb.InputError, match="columns need a trial"):
+        columns = pi.CountColumns(trial=(0, 0), source=(0,))
+        pi.BootstrapProblem(logistic_outputs, nll=logistic_nll, columns=columns)
 
 
 @pytest.mark.parametrize(
     "option, expected",
     [
         ({"curvature": "newton"}, "curvature must be one of"),
-        ({"damping": -1.0}, "damping must not be negative"),
-        ({"direct_up_to": -1}, "direct_up_to must not be negative"),
-        ({"preconditioner_rank": -1}, "preconditioner_rank must not be negative"),
+        ({"damping": -1.0}, "damping must be at least 0"),
+        ({"direct_up_to": -1}, "direct_up_to must be at least 0"),
+        ({"preconditioner_rank": -1}, "preconditioner_rank must be at least 0"),
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"max_iterations": 0}, "max_iterations must be at least 1"),
         ({"rows_per_batch": 0}, "rows_per_batch must be at least 1"),
@@ -66,5 +67,5 @@ def test_problems_that_cannot_be_solved_are_refused():
     ],
 )
 def test_settings_that_make_no_sense_are_refused(option, expected):
-    with pytest.raises(ValueError, match=expected):
+    with pytest.raises(pb.InputError, match=expected):
         pi.SolveConfig(**option)

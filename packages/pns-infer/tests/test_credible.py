@@ -45,7 +45,7 @@ def test_each_end_misses_with_half_of_alpha(lower_means):
 
 
 def test_a_beta_posterior_of_pns_covers():
-    """Cells and arms of a Dirichlet-multinomial model, whose bounds are not normal."""
+    """Batches and arms of a Dirichlet-multinomial model, whose bounds are not normal."""
     rng = np.random.default_rng(0)
     num_points, shape = 1500, np.full(4, 2.0)
     truth = rng.dirichlet(shape, num_points)

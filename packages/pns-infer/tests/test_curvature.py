@@ -15,7 +15,7 @@ from bootstrap_examples import (
     logistic_data,
     solve_anchored,
 )
-from pns_infer.bootstrap import cells as _cells
+from pns_infer.bootstrap import batches as _batches
 from pns_infer.bootstrap import curvature as _curvature
 
 CURVATURES = ["hessian", "ggn", "estimating_equation"]
@@ -25,14 +25,14 @@ CURVATURES = ["hessian", "ggn", "estimating_equation"]
 def test_products_are_those_of_the_dense_matrix(curvature):
     result = solve_anchored()
     matrix = _curvature.dense_matrix(
-        result.problem, curvature, result.params, result.cells
+        result.problem, curvature, result.params, result.batches
     )
     dense = dense_curvature(curvature)
     np.testing.assert_allclose(matrix, dense, atol=2e-5)
     asymmetry = np.abs(dense - dense.T).max()
     assert (asymmetry > 1e-3) == (curvature == "estimating_equation")
     damped = _curvature.make_equation(
-        result.problem, result.params, result.cells, damping=0.3
+        result.problem, result.params, result.batches, damping=0.3
     )
     direction = np.linspace(-1, 1, len(dense), dtype=np.float32)
     found = _curvature.product(damped, curvature, direction)
@@ -43,10 +43,10 @@ def test_the_sum_of_multiplied_scores_is_that_over_cells_and_columns():
     result = solve_anchored()
     params, z, counts = anchored_data()
     scores = _curvature.multiplied_scores(
-        result.problem, params, result.cells, result.key, jnp.arange(4)
+        result.problem, params, result.batches, result.key, jnp.arange(4)
     )
     for draw in range(4):
-        normals = _cells.multipliers(result.key, result.cells, draw)[: len(z)]
+        normals = _batches.multipliers(result.key, result.batches, draw)[: len(z)]
         weights = np.sqrt(counts) * normals / column_sizes()
         expected = np.einsum("nc,ncp->p", weights, dense_scores())
         np.testing.assert_allclose(scores[draw], expected, rtol=1e-4, atol=1e-6)
@@ -57,7 +57,7 @@ def test_influences_are_scores_along_a_direction():
     params, z, counts = anchored_data()
     direction = np.random.default_rng(0).standard_normal(dense_scores().shape[2])
     found = _curvature.influence(
-        result.problem, params, result.cells, jnp.asarray(direction, jnp.float32)
+        result.problem, params, result.batches, jnp.asarray(direction, jnp.float32)
     )
     expected = dense_scores() @ direction * np.sqrt(counts) / column_sizes()
     found = found.reshape(-1, 8)
@@ -71,8 +71,8 @@ class ProductVariants(chex.TestCase):
     )
     def test_the_hessian_of_a_logistic_model_is_that_of_the_books(self):
         z, counts, params, design, beta = logistic_data()
-        cells = _cells.batch_cells(
-            jnp.asarray(z), jnp.asarray(counts), LOGISTIC.layout, batch=150
+        cells = _batches.make_batches(
+            jnp.asarray(z), jnp.asarray(counts), LOGISTIC.columns, batch=150
         )
 
         @self.variant
@@ -90,7 +90,7 @@ class ProductVariants(chex.TestCase):
 
 def test_parameters_come_in_the_order_of_ravel_pytree():
     params, _, _ = anchored_data()
-    cells = solve_anchored().cells
+    cells = solve_anchored().batches
     equation = _curvature.make_equation(ANCHORED["full"], params, cells)
     chex.assert_trees_all_equal(
         equation.vector, jax.flatten_util.ravel_pytree(params)[0]

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 import pytest
 from bootstrap_examples import (
     ANCHORED,
@@ -12,14 +13,14 @@ from bootstrap_examples import (
     logistic_data,
     solve_anchored,
 )
-from pns_infer.bootstrap import cells as _cells
+from pns_infer.bootstrap import batches as _batches
 from pns_infer.bootstrap import gauss_newton as _gauss_newton
 
 
 def test_the_matrix_is_that_of_jacobians_and_fisher_matrices():
     result = solve_anchored()
     found = _gauss_newton.gauss_newton_matrix(
-        result.problem, result.params, result.cells
+        result.problem, result.params, result.batches
     )
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, found.T)
@@ -35,8 +36,8 @@ def test_the_matrix_of_a_logistic_model_is_its_hessian():
         losses = LOGISTIC.losses(LOGISTIC.outputs(unravel(v), z), None, counts)
         return jnp.sum(losses) / counts.sum()
 
-    cells = _cells.batch_cells(
-        jnp.asarray(z), jnp.asarray(counts), LOGISTIC.layout, batch=150
+    cells = _batches.make_batches(
+        jnp.asarray(z), jnp.asarray(counts), LOGISTIC.columns, batch=150
     )
     found = _gauss_newton.gauss_newton_matrix(LOGISTIC, params, cells)
     np.testing.assert_allclose(found, jax.hessian(loss)(vector), atol=1e-6)
@@ -45,7 +46,7 @@ def test_the_matrix_of_a_logistic_model_is_its_hessian():
 @pytest.mark.parametrize("rows", [7, 64])
 def test_blocks_of_rows_change_nothing(rows, monkeypatch):
     result = solve_anchored()
-    arguments = (result.problem, result.params, result.cells)
+    arguments = (result.problem, result.params, result.batches)
     whole = _gauss_newton.gauss_newton_matrix(*arguments)
     monkeypatch.setattr(_gauss_newton, "_ROWS", rows)
     parts = _gauss_newton.gauss_newton_matrix(*arguments)
@@ -58,8 +59,8 @@ def test_a_cell_of_many_units_costs_what_a_cell_of_one_does():
     num_arms = (counts[:, 4:].reshape(-1, 2, 2).sum(axis=2) > 0).sum()
     rows = []
     for factor in (1, 100):
-        cells = _cells.batch_cells(
-            jnp.asarray(z), jnp.asarray(factor * counts), ANCHORED["full"].layout, 64
+        cells = _batches.make_batches(
+            jnp.asarray(z), jnp.asarray(factor * counts), ANCHORED["full"].columns, 64
         )
         _, roots = _gauss_newton._split_fisher(ANCHORED["full"], params, cells)
         rows.append(len(roots))
@@ -70,7 +71,7 @@ def test_a_cell_of_many_units_costs_what_a_cell_of_one_does():
 def test_parameters_that_are_not_finite_are_refused():
     result = solve_anchored()
     body, head = result.params
-    with pytest.raises(ValueError, match="not finite; check that params"):
+    with pytest.raises(pb.InputError, match="params must be finite"):
         _gauss_newton.gauss_newton_matrix(
-            result.problem, (body * np.nan, head), result.cells
+            result.problem, (body * np.nan, head), result.batches
         )

@@ -15,7 +15,7 @@ def preconditioner(rank, **options):
     result = solve_anchored()
     config = anchored_config(damping=DAMPING, preconditioner_rank=rank, **options)
     return _preconditioner.make_preconditioner(
-        result.problem, config, result.params, result.cells
+        result.problem, config, result.params, result.batches
     )
 
 
@@ -57,7 +57,7 @@ def test_directions_are_orthonormal_and_batches_change_nothing():
 
 def test_a_curvature_of_zero_leaves_vectors_as_they_are():
     result = solve_anchored()
-    empty = result.cells._replace(counts=0 * result.cells.counts)
+    empty = result.batches._replace(counts=0 * result.batches.counts)
     found = _preconditioner.make_preconditioner(
         result.problem, anchored_config(), result.params, empty
     )
@@ -76,7 +76,7 @@ def test_few_steps_suffice_with_the_preconditioner_alone():
             result.problem,
             dataclasses.replace(config, preconditioner_rank=rank),
             result.params,
-            result.cells,
+            result.batches,
         )(right)[1].max()
         for rank in (0, 35)
     ]
@@ -88,6 +88,6 @@ def test_other_curvatures_have_none():
     result = solve_anchored()
     config = anchored_config(curvature="hessian", preconditioner_rank=20)
     found = _preconditioner.make_preconditioner(
-        result.problem, config, result.params, result.cells
+        result.problem, config, result.params, result.batches
     )
     assert found.basis.shape == (0, 42)

@@ -36,18 +36,16 @@ from pns_infer.averages.overlap import balanced_counts, experimental_chance
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
 from pns_infer.averages.score_test import ScoreTest, score_test
 from pns_infer.averages.source_model import fit_logistic, target_ratio
-from pns_infer.bootstrap.draws import bootstrap_draws, linear_draws
+from pns_infer.bootstrap.draws import bootstrap_draws
 from pns_infer.bootstrap.multiplier import (
     BootstrapResult,
     NotConvergedWarning,
-    SolveStatus,
     solve_bootstrap,
 )
 from pns_infer.bootstrap.per_point import per_point_draws
 from pns_infer.bootstrap.problem import (
-    TWO_TABLES,
     BootstrapProblem,
-    CellLayout,
+    CountColumns,
     SolveConfig,
     TwoStage,
 )
@@ -95,16 +93,15 @@ from pns_infer.core.metrics import (
 )
 
 __all__ = [
-    "TWO_TABLES",
     "AssignmentCheck",
     "AssignmentWarning",
     "AverageInterval",
     "Band",
     "BootstrapProblem",
     "BootstrapResult",
-    "CellLayout",
     "CompatibilityTest",
     "CorrectedIntervals",
+    "CountColumns",
     "DebiasedAverage",
     "Difference",
     "DrawCalibration",
@@ -123,7 +120,6 @@ __all__ = [
     "Scores",
     "SharedError",
     "SolveConfig",
-    "SolveStatus",
     "SortedGroups",
     "Summary",
     "ThresholdSet",
@@ -152,7 +148,6 @@ __all__ = [
     "heterogeneity_test",
     "intervals_from_draws",
     "intervals_from_estimates",
-    "linear_draws",
     "make_held_out_units",
     "neighborhoods",
     "net_benefit",

@@ -16,7 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from pns_infer.bootstrap.cells import Cells, batch_multipliers
+from pns_infer.bootstrap.batches import Batches, batch_multipliers
 from pns_infer.bootstrap.problem import BootstrapProblem, Curvature
 
 Vector = Float[Array, " num_parameters"]
@@ -29,21 +29,21 @@ class Equation(NamedTuple):
       problem: supplies losses and layout.
       vector: the estimate.
       outputs: maps a parameter vector and inputs [n, width] to outputs [n, k].
-      cells: the data.
+      batches: the data.
       damping: added to the diagonal of J.
     """
 
     problem: BootstrapProblem
     vector: Vector
     outputs: Callable[[jax.Array, jax.Array], jax.Array]
-    cells: Cells
+    batches: Batches
     damping: float | Float[Array, ""]
 
 
 def make_equation(
     problem: BootstrapProblem,
     params: PyTree,
-    cells: Cells,
+    batches: Batches,
     damping: float | Float[Array, ""] = 0.0,
 ) -> Equation:
     """Flattens the parameters."""
@@ -52,7 +52,7 @@ def make_equation(
     def outputs(v: jax.Array, inputs: jax.Array) -> jax.Array:
         return problem.function(unravel(v), inputs)
 
-    return Equation(problem, vector, outputs, cells, damping)
+    return Equation(problem, vector, outputs, batches, damping)
 
 
 def output_gradient(
@@ -69,12 +69,12 @@ def output_gradient(
 def multiplied_scores(
     problem: BootstrapProblem,
     params: PyTree,
-    cells: Cells,
+    batches: Batches,
     key: PRNGKeyArray,
     draws: Int[Array, " d"],
 ) -> Float[Array, "d num_parameters"]:
     """Sums multiplied scores: G of each of these draws."""
-    equation = make_equation(problem, params, cells)
+    equation = make_equation(problem, params, batches)
 
     def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
         number, inputs, counts = batch
@@ -82,13 +82,13 @@ def multiplied_scores(
 
         def of_draw(draw: jax.Array) -> jax.Array:
             normals = batch_multipliers(key, draw, number, counts.shape)
-            weights = jnp.sqrt(counts) * normals / cells.sizes
+            weights = jnp.sqrt(counts) * normals / batches.sizes
             return pull(output_gradient(problem, outputs, outputs, weights))[0]
 
         return total + jax.vmap(of_draw)(draws), None
 
     start = jnp.zeros((len(draws), len(equation.vector)), equation.vector.dtype)
-    numbered = (jnp.arange(len(cells.inputs)), cells.inputs, cells.counts)
+    numbered = (jnp.arange(len(batches.inputs)), batches.inputs, batches.counts)
     return jax.lax.scan(add, start, numbered)[0]
 
 
@@ -104,8 +104,8 @@ def product(equation: Equation, curvature: Curvature, direction: Vector) -> Vect
         part = of_batch(equation, *batch, direction)
         return total + part, None
 
-    batches = (equation.cells.inputs, equation.cells.counts)
-    return jax.lax.scan(add, equation.damping * direction, batches)[0]
+    parts = (equation.batches.inputs, equation.batches.counts)
+    return jax.lax.scan(add, equation.damping * direction, parts)[0]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -113,10 +113,10 @@ def dense_matrix(
     problem: BootstrapProblem,
     curvature: Curvature,
     params: PyTree,
-    cells: Cells,
+    batches: Batches,
 ) -> Float[Array, "num_parameters num_parameters"]:
     """Forms J, 64 columns at a time."""
-    equation = make_equation(problem, params, cells)
+    equation = make_equation(problem, params, batches)
     size = len(equation.vector)
     columns = jax.lax.map(
         functools.partial(product, equation, curvature),
@@ -128,10 +128,10 @@ def dense_matrix(
 
 @functools.partial(jax.jit, static_argnums=0)
 def influence(
-    problem: BootstrapProblem, params: PyTree, cells: Cells, direction: Vector
+    problem: BootstrapProblem, params: PyTree, batches: Batches, direction: Vector
 ) -> Float[Array, "num_batches batch num_columns"]:
     """Computes each cell's and column's score along a direction, times sqrt(count) / n."""
-    equation = make_equation(problem, params, cells)
+    equation = make_equation(problem, params, batches)
 
     def of_batch(batch: tuple) -> jax.Array:
         inputs, counts = batch
@@ -140,9 +140,9 @@ def influence(
         )
         _, scores = _column_scores(problem, outputs, counts.shape)
         along = jnp.einsum("cnk,nk->nc", scores, change)
-        return along * jnp.sqrt(counts) / cells.sizes
+        return along * jnp.sqrt(counts) / batches.sizes
 
-    return jax.lax.map(of_batch, (cells.inputs, cells.counts))
+    return jax.lax.map(of_batch, (batches.inputs, batches.counts))
 
 
 def _score_derivative(
@@ -157,7 +157,7 @@ def _score_derivative(
     def psi(v: jax.Array) -> jax.Array:
         outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), v)
         frozen = jax.lax.stop_gradient(outputs) if hold else outputs
-        weights = counts / equation.cells.sizes
+        weights = counts / equation.batches.sizes
         return pull(output_gradient(equation.problem, outputs, frozen, weights))[0]
 
     return jax.jvp(psi, (equation.vector,), (direction,))[1]
@@ -187,9 +187,9 @@ def output_fisher(
     outcomes of probability times score times its transpose.
     """
     losses, scores = _column_scores(equation.problem, outputs, counts.shape)
-    group = np.array(equation.problem.layout.group)
-    same = jnp.asarray(group[:, None] == group[None, :], counts.dtype)
-    expected = jnp.exp(-losses).T * (counts @ same) / equation.cells.sizes  # [n, c]
+    trial = np.array(equation.problem.columns.trial)
+    same = jnp.asarray(trial[:, None] == trial[None, :], counts.dtype)
+    expected = jnp.exp(-losses).T * (counts @ same) / equation.batches.sizes  # [n, c]
     return jnp.einsum("nc,cni,cnj->nij", expected, scores, scores)
 
 

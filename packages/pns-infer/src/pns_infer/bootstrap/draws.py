@@ -10,58 +10,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from pns_infer.bootstrap.problem import BootstrapProblem, ModelFunction, TwoStage
+from pns_infer.core.inputs import check_shape
 
 Points = Shaped[Array | np.ndarray, "num_points d"]
 Shifts = Float[Array | np.ndarray, "num_draws num_parameters"]
-
-
-def linear_draws(
-    function: ModelFunction,
-    params: PyTree,
-    shifts: Shifts,
-    z: Points,
-    points_per_chunk: int = 1024,
-) -> PyTree[Float[np.ndarray, "num_draws num_points ..."]]:
-    """Evaluates a function at shifted parameters, to first order.
-
-    Args:
-      function: maps params and z [m, d] to what is wanted, [m, ...]; compiled once for
-        each function, so pass the same one again.
-      params: the estimate.
-      shifts: in the order of `ravel_pytree(params)`.
-      z: points.
-      points_per_chunk: points at a time.
-
-    Returns:
-      What the function returns, with a leading axis [num_draws, m, ...].
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> def square(params, z):
-      ...     return z * params**2
-      >>> params, shifts = jnp.array([3.0]), jnp.array([[0.1], [-0.2]])
-      >>> draws = linear_draws(square, params, shifts, z=jnp.array([[1.0], [10.0]]))
-      >>> draws[:, :, 0].astype(float).round(3).tolist()  # z (9 + 6 shift)
-      [[9.6, 96.0], [7.8, 78.0]]
-    """
-    z, shifts = jnp.asarray(z), jnp.asarray(shifts)
-    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
-    if shifts.shape[1:] != (num_parameters,):
-        raise ValueError(
-            f"shifts must have shape [num_draws, {num_parameters}], one column per "
-            f"parameter, got {list(shifts.shape)}."
-        )
-    # A power of two of them: the last block of many points then compiles nothing.
-    size = min(points_per_chunk, 1 << (max(len(z), 1) - 1).bit_length())
-    missing = -len(z) % size
-    filled = jnp.concatenate([z, jnp.repeat(z[:1], missing, axis=0)])
-    parts = [
-        jax.tree.map(np.asarray, _shifted(function, params, shifts, block))
-        for block in jnp.split(filled, len(filled) // size)
-    ]
-    return jax.tree.map(
-        lambda *leaves: np.concatenate(leaves, axis=1)[:, : len(z)], *parts
-    )
 
 
 def bootstrap_draws(
@@ -110,7 +62,34 @@ def bootstrap_draws(
     """
     function = problem.function if function is None else function
     params, inputs = split_inputs(problem, params, jnp.asarray(z))
-    return linear_draws(function, params, shifts, inputs, points_per_chunk)
+    return shifted_values(function, params, shifts, inputs, points_per_chunk)
+
+
+def shifted_values(
+    function: ModelFunction,
+    params: PyTree,
+    shifts: Shifts,
+    z: Points,
+    points_per_chunk: int = 1024,
+) -> PyTree[Float[np.ndarray, "num_draws num_points ..."]]:
+    """Evaluates a function at shifted parameters, to first order.
+
+    It is compiled once for each function, so pass the same one again.
+    """
+    z, shifts = jnp.asarray(z), jnp.asarray(shifts)
+    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+    check_shape("shifts", shifts, ("num_draws", num_parameters))
+    # A power of two of them: the last block of many points then compiles nothing.
+    size = min(points_per_chunk, 1 << (max(len(z), 1) - 1).bit_length())
+    missing = -len(z) % size
+    filled = jnp.concatenate([z, jnp.repeat(z[:1], missing, axis=0)])
+    parts = [
+        jax.tree.map(np.asarray, _shifted(function, params, shifts, block))
+        for block in jnp.split(filled, len(filled) // size)
+    ]
+    return jax.tree.map(
+        lambda *leaves: np.concatenate(leaves, axis=1)[:, : len(z)], *parts
+    )
 
 
 def split_inputs(

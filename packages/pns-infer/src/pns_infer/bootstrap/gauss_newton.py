@@ -11,10 +11,11 @@ import functools
 
 import jax
 import numpy as np
+import pns_bounds as pb
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from pns_infer.bootstrap.cells import Cells
+from pns_infer.bootstrap.batches import Batches
 from pns_infer.bootstrap.curvature import make_equation, output_fisher
 from pns_infer.bootstrap.problem import BootstrapProblem
 
@@ -22,15 +23,15 @@ _ROWS = 8192  # of A at a time
 
 
 def gauss_newton_matrix(
-    problem: BootstrapProblem, params: PyTree, cells: Cells
+    problem: BootstrapProblem, params: PyTree, batches: Batches
 ) -> Float[np.ndarray, "num_parameters num_parameters"]:
     """Forms the matrix 'ggn', without damping.
 
     Rows are multiplied in the precision of the parameters; the products, each of several
     thousand rows, are added in double precision.
     """
-    inputs, roots = _split_fisher(problem, params, cells)
-    size = min(_ROWS, cells.counts[..., 0].size * roots.shape[1])
+    inputs, roots = _split_fisher(problem, params, batches)
+    size = min(_ROWS, batches.counts[..., 0].size * roots.shape[1])
     num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
     total = np.zeros((num_parameters, num_parameters))
     for start in range(0, len(roots), size):
@@ -44,38 +45,36 @@ def gauss_newton_matrix(
 
 
 def _split_fisher(
-    problem: BootstrapProblem, params: PyTree, cells: Cells
+    problem: BootstrapProblem, params: PyTree, batches: Batches
 ) -> tuple[Float[np.ndarray, "num_rows width"], Float[np.ndarray, "num_rows k"]]:
     """Writes each Fisher matrix as a sum of r r^T; returns inputs and r of each term.
 
     Terms below the rounding error of the cell's largest are left out.
     """
-    fisher = np.asarray(_fisher_matrices(problem, params, cells))
+    fisher = np.asarray(_fisher_matrices(problem, params, batches))
     precision = np.finfo(fisher.dtype).eps
     fisher = fisher.reshape(-1, *fisher.shape[2:])
     if not np.all(np.isfinite(fisher)):
-        raise ValueError(
-            "the curvature is not finite; check that params and outputs are finite."
-        )
+        raise pb.InputError("params", "must be finite, and so must the outputs.")
     values, vectors = np.linalg.eigh(fisher)
     cell, term = np.nonzero(values > precision * values[:, -1:].clip(min=0))
     roots = vectors[cell, :, term] * np.sqrt(values[cell, term])[:, None]
-    inputs = np.asarray(cells.inputs).reshape(len(fisher), -1)
+    inputs = np.asarray(batches.inputs).reshape(len(fisher), -1)
     return inputs[cell], roots
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _fisher_matrices(
-    problem: BootstrapProblem, params: PyTree, cells: Cells
+    problem: BootstrapProblem, params: PyTree, batches: Batches
 ) -> Float[Array, "num_batches batch k k"]:
-    equation = make_equation(problem, params, cells)
+    equation = make_equation(problem, params, batches)
 
     def of_batch(batch: tuple) -> jax.Array:
         inputs, counts = batch
         outputs = equation.outputs(equation.vector, inputs)
         return output_fisher(equation, outputs, counts)
 
-    return jax.lax.map(of_batch, (cells.inputs, cells.counts))
+    return jax.lax.map(of_batch, (batches.inputs, batches.counts))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
-from pns_infer.bootstrap.cells import Cells, batch_cells, check_cells
+from pns_infer.bootstrap.batches import Batches, check_cells, make_batches
 from pns_infer.bootstrap.curvature import multiplied_scores
 from pns_infer.bootstrap.draws import Points, bootstrap_draws, split_inputs
 from pns_infer.bootstrap.problem import BootstrapProblem, ModelFunction, SolveConfig
 from pns_infer.bootstrap.solve import make_solver
+from pns_infer.core.inputs import check_at_least
 
 _DEFAULT = SolveConfig()
 
@@ -45,7 +46,7 @@ class BootstrapResult:
       config: of the solves.
       params: the estimate.
       key: made the multipliers.
-      cells: the data, in batches.
+      batches: the data.
     """
 
     shifts: Float[np.ndarray, "num_draws num_parameters"] = dataclasses.field(
@@ -56,7 +57,7 @@ class BootstrapResult:
     config: SolveConfig
     params: PyTree = dataclasses.field(repr=False)
     key: PRNGKeyArray = dataclasses.field(repr=False)
-    cells: Cells = dataclasses.field(repr=False)
+    batches: Batches = dataclasses.field(repr=False)
 
     @property
     def num_draws(self) -> int:
@@ -135,14 +136,14 @@ def solve_bootstrap(
     Example:
       >>> import jax
       >>> import jax.numpy as jnp
-      >>> from pns_infer import BootstrapProblem, CellLayout
+      >>> from pns_infer import BootstrapProblem, CountColumns
       >>> def outputs(params, z):
       ...     return z @ params
       >>> def nll(logit, counts):
       ...     logits = jnp.concatenate([logit, -logit], axis=1)
       ...     return jnp.sum(counts * jax.nn.softplus(logits), axis=1)
-      >>> layout = CellLayout(group=(0, 0), source=(0, 0))  # two outcomes of one source
-      >>> problem = BootstrapProblem(outputs, nll=nll, layout=layout)
+      >>> columns = CountColumns(trial=(0, 0), source=(0, 0))  # outcomes of one source
+      >>> problem = BootstrapProblem(outputs, nll=nll, columns=columns)
       >>> z, counts = jnp.ones((1, 1)), jnp.array([[20.0, 80.0]])
       >>> params = jnp.log(jnp.array([[4.0]]))  # the logit of 80 of 100
       >>> result = solve_bootstrap(jax.random.key(0), problem, params, z, counts)
@@ -151,18 +152,17 @@ def solve_bootstrap(
       (True, True)
     """
     z, counts = jnp.asarray(z, float), jnp.asarray(counts, float)
-    check_cells(z, counts, problem.layout)
-    if num_draws < 2:
-        raise ValueError(f"num_draws must be at least 2, got {num_draws}.")
+    check_cells(z, counts, problem.columns)
+    check_at_least("num_draws", num_draws, 2)
     moving, inputs = split_inputs(problem, params, z)
-    cells = batch_cells(inputs, counts, problem.layout, config.rows_per_batch)
-    solve = make_solver(problem, config, moving, cells)
-    batches = np.split(
+    batches = make_batches(inputs, counts, problem.columns, config.rows_per_batch)
+    solve = make_solver(problem, config, moving, batches)
+    parts = np.split(
         np.arange(num_draws),
         np.arange(config.draws_per_batch, num_draws, config.draws_per_batch),
     )
     scores = np.concatenate(
-        [multiplied_scores(problem, moving, cells, key, draws) for draws in batches]
+        [multiplied_scores(problem, moving, batches, key, draws) for draws in parts]
     )
     solutions, residuals = solve(scores)
     result = BootstrapResult(
@@ -172,7 +172,7 @@ def solve_bootstrap(
         config=config,
         params=params,
         key=key,
-        cells=cells,
+        batches=batches,
     )
     if not result.converged:
         warnings.warn(result.message, NotConvergedWarning, stacklevel=2)

@@ -8,7 +8,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from pns_infer.bootstrap.cells import multipliers
+from pns_infer.bootstrap.batches import multipliers
 from pns_infer.bootstrap.curvature import influence
 from pns_infer.bootstrap.draws import Points, split_inputs
 from pns_infer.bootstrap.multiplier import BootstrapResult
@@ -36,14 +36,14 @@ def per_point_draws(
       >>> import jax
       >>> import jax.numpy as jnp
       >>> import numpy as np
-      >>> from pns_infer import BootstrapProblem, CellLayout, solve_bootstrap
+      >>> from pns_infer import BootstrapProblem, CountColumns, solve_bootstrap
       >>> def outputs(params, z):
       ...     return z @ params
       >>> def nll(logit, counts):
       ...     logits = jnp.concatenate([logit, -logit], axis=1)
       ...     return jnp.sum(counts * jax.nn.softplus(logits), axis=1)
-      >>> layout = CellLayout(group=(0, 0), source=(0, 0))  # two outcomes of one source
-      >>> problem = BootstrapProblem(outputs, nll=nll, layout=layout)
+      >>> columns = CountColumns(trial=(0, 0), source=(0, 0))  # outcomes of one source
+      >>> problem = BootstrapProblem(outputs, nll=nll, columns=columns)
       >>> z, counts = jnp.ones((1, 1)), jnp.array([[20.0, 80.0]])
       >>> params = jnp.log(jnp.array([[4.0]]))  # the logit of 80 of 100
       >>> key = jax.random.key(0)
@@ -52,20 +52,20 @@ def per_point_draws(
       >>> bool(draws.std() > 0.1), bool(np.allclose(draws, result.draws(z), atol=1e-4))
       (True, True)
     """
-    problem, cells = result.problem, result.cells
+    problem, batches = result.problem, result.batches
     function = problem.function if function is None else function
     params, inputs = split_inputs(problem, result.params, jnp.asarray(z))
-    solve = make_solver(problem, result.config, params, cells, transpose=True)
+    solve = make_solver(problem, result.config, params, batches, transpose=True)
     points = []
     for i in range(len(inputs)):
         value, gradients = _value_and_gradients(function, params, inputs[i : i + 1])
         solution, _ = solve(gradients)
         influences = jnp.stack(
-            [influence(problem, params, cells, direction) for direction in solution]
+            [influence(problem, params, batches, direction) for direction in solution]
         ).reshape(len(gradients), -1)
         moved = np.stack(
             [
-                np.asarray(influences @ multipliers(result.key, cells, draw).ravel())
+                np.asarray(influences @ multipliers(result.key, batches, draw).ravel())
                 for draw in range(result.num_draws)
             ]
         )

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from pns_infer.bootstrap.cells import Cells
+from pns_infer.bootstrap.batches import Batches
 from pns_infer.bootstrap.curvature import make_equation, product
 from pns_infer.bootstrap.problem import BootstrapProblem, SolveConfig
 
@@ -42,7 +42,7 @@ class Preconditioner(NamedTuple):
 
 
 def make_preconditioner(
-    problem: BootstrapProblem, config: SolveConfig, params: PyTree, cells: Cells
+    problem: BootstrapProblem, config: SolveConfig, params: PyTree, batches: Batches
 ) -> Preconditioner:
     """Approximates the inverse of 'ggn' with damping; does nothing for other curvatures.
 
@@ -55,7 +55,7 @@ def make_preconditioner(
     sketch = np.linalg.qr(rng.standard_normal((num_parameters, rank)))[0].T
     dtype = jax.dtypes.canonicalize_dtype(float)
     products = [
-        np.asarray(_products(problem, params, cells, some.astype(dtype)), float)
+        np.asarray(_products(problem, params, batches, some.astype(dtype)), float)
         for some in _split(sketch, config.draws_per_batch)
     ]
     values, basis = _leading_pairs(sketch, np.concatenate(products or [sketch]))
@@ -87,8 +87,8 @@ def _leading_pairs(
 def _products(
     problem: BootstrapProblem,
     params: PyTree,
-    cells: Cells,
+    batches: Batches,
     directions: Float[Array, "d num_parameters"],
 ) -> Float[Array, "d num_parameters"]:
-    equation = make_equation(problem, params, cells)
+    equation = make_equation(problem, params, batches)
     return jax.vmap(functools.partial(product, equation, "ggn"))(directions)

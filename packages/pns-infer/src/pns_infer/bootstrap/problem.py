@@ -30,30 +30,34 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
+import pns_bounds as pb
 from jaxtyping import Array, Float, PyTree
 
-from pns_infer.core.inputs import check_option
+from pns_infer.core.inputs import check_at_least, check_option
 
 Scope = Literal["full", "last_layer"]
 Curvature = Literal["hessian", "ggn", "estimating_equation"]
 ModelFunction = Callable[[Any, jax.Array], Any]  # of params and z
 
 
-class CellLayout(NamedTuple):
+class CountColumns(NamedTuple):
     """What the columns of `counts` are.
 
     Attributes:
-      group: columns of the same group are the outcomes of one trial; their
-        probabilities sum to 1.
+      trial: columns of the same trial are its outcomes; their probabilities sum to 1.
       source: the source a column belongs to; each is divided by its own size.
     """
 
-    group: tuple[int, ...]
+    trial: tuple[int, ...]
     source: tuple[int, ...]
 
 
-TWO_TABLES = CellLayout(group=(0, 0, 0, 0, 1, 1, 2, 2), source=(0, 0, 0, 0, 1, 1, 1, 1))
-"""Four observational outcomes (x, y), then two experimental outcomes for each arm."""
+_CELLS = range(pb.BINARY.num_cells)
+TWO_SOURCES = CountColumns(
+    trial=(*(0 for _ in _CELLS), *(1 + i // pb.BINARY.num_levels for i in _CELLS)),
+    source=(*(0 for _ in _CELLS), *(1 for _ in _CELLS)),
+)
+"""The observational cells (x, y), then the experimental outcomes of each arm."""
 
 
 class TwoStage(NamedTuple):
@@ -89,7 +93,7 @@ class BootstrapProblem:
         cell [n]; linear in the counts, and for a single count -log of its probability.
       frozen_nll: instead of `nll`, if training stops gradients at a part of the outputs:
         maps outputs, frozen outputs and counts to [n].
-      layout: what the columns of counts are.
+      columns: what the columns of counts are.
       scope: 'full', or 'last_layer' (needs a TwoStage), which takes the features as
         fixed.
     """
@@ -98,21 +102,19 @@ class BootstrapProblem:
     _: dataclasses.KW_ONLY
     nll: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     frozen_nll: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
-    layout: CellLayout = TWO_TABLES
+    columns: CountColumns = TWO_SOURCES
     scope: Scope = "full"
 
     def __post_init__(self) -> None:
         check_option("scope", self.scope, ("full", "last_layer"))
         if (self.nll is None) == (self.frozen_nll is None):
-            raise ValueError("a problem needs either nll or frozen_nll, not both.")
+            raise pb.InputError("nll", "or frozen_nll must be given, and not both.")
         if self.scope == "last_layer" and not isinstance(self.outputs, TwoStage):
-            raise ValueError(
-                "scope='last_layer' needs outputs as a TwoStage of features and head."
+            raise pb.InputError(
+                "outputs", "must be a TwoStage of features and head for the last layer."
             )
-        if len(self.layout.source) != len(self.layout.group):
-            raise ValueError(
-                "a layout needs as many sources as groups, one per column."
-            )
+        if len(self.columns.source) != len(self.columns.trial):
+            raise pb.InputError("columns", "need a trial and a source for each column.")
 
     @property
     def function(self) -> Callable[[Any, jax.Array], jax.Array]:
@@ -166,17 +168,9 @@ class SolveConfig:
     def __post_init__(self) -> None:
         allowed = ("hessian", "ggn", "estimating_equation")
         check_option("curvature", self.curvature, allowed)
-        if not self.damping >= 0:
-            raise ValueError(f"damping must not be negative, got {self.damping}.")
         if not self.tolerance > 0:
-            raise ValueError(f"tolerance must be positive, got {self.tolerance}.")
-        for name in ("direct_up_to", "preconditioner_rank"):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"{name} must not be negative, got {getattr(self, name)}."
-                )
+            raise pb.InputError("tolerance", f"must be positive, got {self.tolerance}.")
+        for name in ("damping", "direct_up_to", "preconditioner_rank"):
+            check_at_least(name, getattr(self, name), 0)
         for name in ("max_iterations", "rows_per_batch", "draws_per_batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} must be at least 1, got {getattr(self, name)}."
-                )
+            check_at_least(name, getattr(self, name), 1)

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import pns_bounds as pb
 from jax.scipy.sparse.linalg import cg, gmres
 from jaxtyping import Array, Float, PyTree
 from scipy import linalg
 
-from pns_infer.bootstrap.cells import Cells
+from pns_infer.bootstrap.batches import Batches
 from pns_infer.bootstrap.curvature import dense_matrix, make_equation, product
 from pns_infer.bootstrap.gauss_newton import gauss_newton_matrix
 from pns_infer.bootstrap.preconditioner import Preconditioner, make_preconditioner
@@ -35,7 +36,7 @@ def make_solver(
     problem: BootstrapProblem,
     config: SolveConfig,
     params: PyTree,
-    cells: Cells,
+    batches: Batches,
     transpose: bool = False,
 ) -> Solver:
     """Prepares the solves: direct up to some number of parameters, then iterative.
@@ -44,7 +45,7 @@ def make_solver(
       problem: the estimator.
       config: curvature, damping, and when to stop.
       params: the estimate, of the bootstrapped function.
-      cells: the data.
+      batches: the data.
       transpose: whether to solve with the transpose of J; only that of
         'estimating_equation' is another matrix.
 
@@ -54,62 +55,52 @@ def make_solver(
     transpose = transpose and config.curvature == "estimating_equation"
     num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
     if num_parameters <= config.direct_up_to:
-        matrix = _damped_matrix(problem, config, params, cells)
+        matrix = _damped_matrix(problem, config, params, batches)
         return _make_direct(matrix.T if transpose else matrix, config)
     method = _Method(config.curvature, config.max_iterations, transpose)
-    preconditioner = make_preconditioner(problem, config, params, cells)
+    preconditioner = make_preconditioner(problem, config, params, batches)
     return functools.partial(
-        _solve_in_batches, problem, config, method, params, cells, preconditioner
+        _solve_in_batches, problem, config, method, params, batches, preconditioner
     )
 
 
 def _damped_matrix(
-    problem: BootstrapProblem, config: SolveConfig, params: PyTree, cells: Cells
+    problem: BootstrapProblem, config: SolveConfig, params: PyTree, batches: Batches
 ) -> Matrix:
     if config.curvature == "ggn":
-        matrix = gauss_newton_matrix(problem, params, cells)
+        matrix = gauss_newton_matrix(problem, params, batches)
     else:
-        matrix = np.array(dense_matrix(problem, config.curvature, params, cells), float)
+        matrix = np.array(
+            dense_matrix(problem, config.curvature, params, batches), float
+        )
     matrix[np.diag_indices(len(matrix))] += config.damping
     return matrix
 
 
 def _make_direct(matrix: Matrix, config: SolveConfig) -> Solver:
     """Factors the matrix, in double precision."""
-    name = (
-        f"the matrix {config.curvature!r} of {len(matrix)} parameters with damping "
-        f"{config.damping:g}"
-    )
     if not np.all(np.isfinite(matrix)):
-        raise ValueError(
-            f"{name} is not finite; check that params and outputs are finite."
+        raise pb.InputError(
+            "params", "and outputs must be finite: their matrix is not."
         )
-    if config.curvature == "estimating_equation":
-        return functools.partial(_solve_directly, matrix, _factor_any(matrix, name))
-    symmetric = matrix if config.curvature == "ggn" else (matrix + matrix.T) / 2
-    return functools.partial(_solve_directly, matrix, _factor_positive(symmetric, name))
-
-
-def _factor_positive(matrix: Matrix, name: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Factors a symmetric positive matrix; returns what solves with it."""
-    try:
-        factor = linalg.cho_factor(matrix, check_finite=False)
-    except linalg.LinAlgError as error:
-        raise ValueError(
-            f"{name} is not positive definite; take more damping, or curvature='ggn'."
-        ) from error
-    return functools.partial(linalg.cho_solve, factor, check_finite=False)
-
-
-def _factor_any(matrix: Matrix, name: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Factors any matrix that has an inverse; returns what solves with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", linalg.LinAlgWarning)
         try:
-            factor = linalg.lu_factor(matrix, check_finite=False)
-        except linalg.LinAlgWarning as error:
-            raise ValueError(f"{name} has no inverse; take more damping.") from error
-    return functools.partial(linalg.lu_solve, factor, check_finite=False)
+            if config.curvature == "estimating_equation":
+                factor = linalg.lu_factor(matrix, check_finite=False)
+                solve = functools.partial(linalg.lu_solve, factor, check_finite=False)
+            else:
+                half = matrix if config.curvature == "ggn" else (matrix + matrix.T) / 2
+                factor = linalg.cho_factor(half, check_finite=False)
+                solve = functools.partial(linalg.cho_solve, factor, check_finite=False)
+        except (linalg.LinAlgError, linalg.LinAlgWarning) as error:
+            raise pb.InputError(
+                "damping",
+                f"{config.damping:g} is too small: the matrix {config.curvature!r} of "
+                f"{len(matrix)} parameters cannot be factored; take more damping, or "
+                "curvature='ggn'.",
+            ) from error
+    return functools.partial(_solve_directly, matrix, solve)
 
 
 def _solve_directly(
@@ -126,7 +117,7 @@ def _solve_in_batches(
     config: SolveConfig,
     method: _Method,
     params: PyTree,
-    cells: Cells,
+    batches: Batches,
     preconditioner: Preconditioner,
     right: Vectors,
 ) -> tuple[Vectors, Residuals]:
@@ -139,7 +130,7 @@ def _solve_in_batches(
             problem,
             method,
             params,
-            cells,
+            batches,
             preconditioner,
             _spread(batch),
             config.damping,
@@ -166,14 +157,14 @@ def _solve_iteratively(
     problem: BootstrapProblem,
     method: _Method,
     params: PyTree,
-    cells: Cells,
+    batches: Batches,
     preconditioner: Preconditioner,
     right: Float[Array, "d num_parameters"],
     damping: float,
     tolerance: float,
 ) -> tuple[Float[Array, "d num_parameters"], Float[Array, "d num_parameters"]]:
     """Returns solutions, and what they leave of the right-hand sides."""
-    equation = make_equation(problem, params, cells, damping)
+    equation = make_equation(problem, params, batches, damping)
     apply = functools.partial(product, equation, method.curvature)
     if method.transpose:
         apply = _transposed(apply, equation.vector)

@@ -5,13 +5,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from pns_infer.bootstrap.problem import CellLayout
+from pns_infer.bootstrap.problem import CountColumns
+from pns_infer.core.inputs import check_shape
 
 
-class Cells(NamedTuple):
-    """Cells in batches; the last is filled with empty cells.
+class Batches(NamedTuple):
+    """Arrays that a scan runs over; the last batch is filled with empty cells.
 
     Attributes:
       inputs: what the bootstrapped function takes: covariates, or features for the last
@@ -28,42 +30,37 @@ class Cells(NamedTuple):
 def check_cells(
     z: Float[Array, "num_cells d"],
     counts: Float[Array, "num_cells num_columns"],
-    layout: CellLayout,
+    columns: CountColumns,
 ) -> None:
     """Raises unless every source has units, with finite covariates."""
-    columns = len(layout.group)
-    if z.ndim != 2 or counts.shape != (len(z), columns):
-        raise ValueError(
-            f"z and counts must have shapes [n, d] and [n, {columns}], got "
-            f"{list(z.shape)} and {list(counts.shape)}."
-        )
+    check_shape("z", z, ("n", "d"))
+    check_shape("counts", counts, (len(z), len(columns.trial)))
     if not bool(jnp.all(jnp.isfinite(counts) & (counts >= 0))):
-        raise ValueError("counts must be finite and not negative.")
+        raise pb.InputError("counts", "must be finite and not negative.")
     if not bool(jnp.all(jnp.isfinite(z))):
-        raise ValueError("z must be finite.")
-    for source in sorted(set(layout.source)):
-        of_source = np.array(layout.source) == source
-        if not float(counts[:, of_source].sum()) > 0:
-            raise ValueError(f"source {source} has no units: its counts are all 0.")
+        raise pb.InputError("z", "must be finite.")
+    for source in sorted(set(columns.source)):
+        if not float(counts[:, np.array(columns.source) == source].sum()) > 0:
+            raise pb.InputError("counts", f"of source {source} are all 0: no units.")
 
 
-def batch_cells(
+def make_batches(
     inputs: Float[Array, "num_cells width"],
     counts: Float[Array, "num_cells num_columns"],
-    layout: CellLayout,
+    columns: CountColumns,
     batch: int,
-) -> Cells:
+) -> Batches:
     """Cuts cells into batches of equal size."""
-    by_source = np.zeros(max(layout.source) + 1)
-    np.add.at(by_source, list(layout.source), np.asarray(counts, float).sum(axis=0))
+    source = np.array(columns.source)
+    by_source = np.bincount(source, np.asarray(counts, float).sum(axis=0))
     batch = min(batch, len(inputs))
     missing = -len(inputs) % batch
     inputs = jnp.concatenate([inputs, jnp.repeat(inputs[:1], missing, axis=0)])
     counts = jnp.concatenate([counts, jnp.zeros((missing, counts.shape[1]))])
-    return Cells(
+    return Batches(
         inputs=inputs.reshape(-1, batch, inputs.shape[1]),
         counts=counts.reshape(-1, batch, counts.shape[1]),
-        sizes=jnp.asarray(by_source[list(layout.source)], counts.dtype),
+        sizes=jnp.asarray(by_source[source], counts.dtype),
     )
 
 
@@ -76,10 +73,10 @@ def batch_multipliers(
 
 
 def multipliers(
-    key: PRNGKeyArray, cells: Cells, draw: int
+    key: PRNGKeyArray, batches: Batches, draw: int
 ) -> Float[Array, "num_cells num_columns"]:
     """Makes the multipliers of one draw for all cells, the empty ones too."""
-    shape = cells.counts.shape[1:]
+    shape = batches.counts.shape[1:]
     return jnp.concatenate(
-        [batch_multipliers(key, draw, i, shape) for i in range(len(cells.counts))]
+        [batch_multipliers(key, draw, i, shape) for i in range(len(batches.counts))]
     )
