@@ -86,7 +86,10 @@ def _run_tables(study: Study, name: str, seed: list[int]) -> dict[str, float]:
     low, high = identified_set(SCENARIOS[name], sizes)
     fold = rows.household % study.num_folds
     units = make_units(rows, held_out_atoms(rows, fold))
-    prepared = pi.prepare_units(units, rows.z, fold)
+    comparison = pi.compare_sources(
+        rows.z, units.is_experimental, fold, units.weights, units.cluster, units.copies
+    )
+    prepared = pi.prepare_units(units, fold, comparison)
     found = pi.debiased_average(prepared.units, study.alpha)
     known = make_units(rows, rows.truth)
     if SCENARIOS[name].is_shifted:

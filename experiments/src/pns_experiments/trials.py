@@ -142,9 +142,9 @@ def run_trial(
         "average_over": tables.source,
         "rows": [len(tables.observational), len(tables.experimental)],
         "compatibility_p_value": estimator.compatibility().p_value,
-        "laws_p_value": prepared.laws.p_value,
-        "effective_rows": prepared.ratio and list(prepared.ratio[1:]),
-        "arms_p_value": prepared.calibration.p_value,
+        "laws_p_value": population.tables.comparison.laws.p_value,
+        "effective_rows": prepared.effective_sizes and list(prepared.effective_sizes),
+        "arms_p_value": prepared.arms.p_value,
         "difference": population.difference()._asdict(),
         "averages": {
             estimand: population.comparison(

@@ -83,9 +83,11 @@ class LinearMethod:
     sentence = "coefficients that were drawn"
     recipe = None
 
-    def fit(
-        self, key, counts, recipe, progress=False, groups=None, checkpoint_dir=None
-    ):
+    def deal(self, key, part, groups, recipe):
+        return np.ones(len(part), int)
+
+    def fit(self, key, rows, recipe, progress=False, checkpoint_dir=None):
+        counts = rows.counts()
         standardizer = pm.make_standardizer(counts)
         shape = (counts.z.shape[1], 6)
         coefficients = 0.3 * np.asarray(jax.random.normal(key, shape))
@@ -105,17 +107,16 @@ class FoldedMethod(LinearMethod):
 
     name = "folded"
 
-    def fit(
-        self, key, counts, recipe, progress=False, groups=None, checkpoint_dir=None
-    ):
-        fit = super().fit(key, counts, recipe)
-        labels = np.arange(len(counts.z)) if groups is None else groups
-        folded, row = pm.fold_counts(counts, labels % 3)
+    def deal(self, key, part, groups, recipe):
+        return (np.arange(len(part)) if groups is None else groups) % 3
+
+    def fit(self, key, rows, recipe, progress=False, checkpoint_dir=None):
+        fit = super().fit(key, rows, recipe)
+        folded, place = rows.folded()
         return fit._replace(
             held_out=folded.counts,
             held_out_atoms=fit.sampler.atoms(np.asarray(folded.counts.z)),
-            held_out_row=row,
-            fold=labels % 3,
+            held_out_place=place,
             is_calibrated=True,
         )
 
@@ -133,3 +134,19 @@ def fit(observational, experimental, method="linear", **options):
     estimator = pe.PnsEstimator(method, **{**defaults, **own})
     settings = {"treatment": "x", "outcome": "y", **options}
     return estimator.fit(observational, experimental, **settings)
+
+
+def deal_rows(method, tables, recipe, columns=("age", "member"), groups=None, key=0):
+    """Makes the rows of both tables, with the folds of a method."""
+    ones = np.ones(sum(map(len, tables)))
+    source = np.repeat([0, 1], [len(table) for table in tables])
+    z, x, y = (
+        np.concatenate([table[name].to_numpy(np.float32) for table in tables])
+        for name in (list(columns), "x", "y")
+    )
+    part = np.where(source == 0, 0, 1 + x).astype(int)
+    fold = method.deal(jax.random.key(key), part, groups, recipe)
+    rows = pm.Rows(
+        z, source, x.astype(int), y.astype(int), ones, ones, source, fold, groups
+    )
+    return pm.merge_rows(rows)[0]

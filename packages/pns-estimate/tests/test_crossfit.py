@@ -15,7 +15,7 @@ from pns_estimate.methods.crossfit import CROSSFIT
 from pns_estimate.methods.residual import CellCounts, ResidualSampler, choose_cells
 from pns_estimate.methods.ridge import RidgeSampler
 from pns_models import _placement
-from small_tables import draw_table, fit, small_recipe
+from small_tables import deal_rows, draw_table, fit, small_recipe
 
 
 class OneLaw:
@@ -198,12 +198,14 @@ def test_stuck_networks_are_replaced_where_nobody_has_a_twin(monkeypatch, is_sha
     rng = np.random.default_rng(0)
     tables = []
     for size in (400, 300):
-        z = rng.integers(0, 2, (size, 1)) if is_shared else rng.normal(size=(size, 1))
-        tables.append((z, rng.integers(0, 2, size), rng.integers(0, 2, size)))
-    counts = pm.counts_from_tables(*tables, merge=False)
+        z = rng.integers(0, 2, size) if is_shared else rng.normal(size=size)
+        x, y = rng.integers(0, 2, (2, size))
+        tables.append(pd.DataFrame({"z": z, "x": x, "y": y}))
+    recipe = small_recipe("crossfit")
+    rows = deal_rows(CROSSFIT, tables, recipe, ["z"])
     monkeypatch.setattr(pm, "cross_fit", cross_fit)
     with pytest.raises(SeenError, match=str(not is_shared)):
-        CROSSFIT.fit(jax.random.key(0), counts, small_recipe("crossfit"))
+        CROSSFIT.fit(jax.random.key(0), rows, recipe)
 
 
 @pytest.mark.slow
@@ -228,45 +230,42 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
 
 @pytest.mark.slow
 def test_every_row_has_the_answer_of_networks_that_did_not_see_its_group(tables):
-    site = np.arange(5000) % 40
-    counts = pm.counts_from_tables(
-        *(
-            (t[["member"]].to_numpy(np.float32), t["x"].values, t["y"].values)
-            for t in tables
-        ),
-        merge=False,
-    )
-    learned = CROSSFIT.fit(
-        jax.random.key(0), counts, small_recipe("crossfit"), groups=site
-    )
+    site, recipe = np.arange(5000) % 40, small_recipe("crossfit")
+    rows = deal_rows(CROSSFIT, tables, recipe, ["member"], groups=site)
+    learned = CROSSFIT.fit(jax.random.key(0), rows, recipe)
     assert sum(part.sum() for part in learned.held_out[1:]) == 5000
     assert len(learned.held_out_atoms.mu) == len(learned.held_out.z) == 6
     assert np.all(pb.is_compatible(learned.held_out_atoms))
-    assert all(len(set(learned.fold[site == label])) == 1 for label in range(40))
-    np.testing.assert_array_equal(learned.held_out.z[learned.held_out_row], counts.z)
-    pairs = np.stack([learned.held_out_row, learned.fold])
+    assert all(len(set(rows.fold[rows.group == label])) == 1 for label in range(40))
+    np.testing.assert_array_equal(learned.held_out.z[learned.held_out_place], rows.z)
+    pairs = np.stack([learned.held_out_place, rows.fold])
     assert len(np.unique(pairs, axis=1).T) == 6
 
 
-def test_held_out_rows_are_those_of_the_tables_and_are_not_saved(tables, tmp_path):
+def test_rows_with_held_out_answers_are_those_of_the_tables_and_are_not_saved(
+    tables, tmp_path
+):
     recipe = small_recipe("crossfit")
     heavy = [table.assign(w=1.0 + 2 * table["member"]) for table in tables]
     estimator = fit(*heavy, method="crossfit", recipe=recipe, weights="w")
-    rows = estimator.held_out_rows_
-    assert rows.source.tolist() == [0] * 3000 + [1] * 2000 and rows.group is None
-    for name, column in (("x", "x"), ("y", "y"), ("weights", "w")):
+    population = estimator.population_
+    rows, place = population.rows, population.tables.read.place
+    assert rows.source[place].tolist() == [0] * 3000 + [1] * 2000 and rows.group is None
+    for name, column in (("treatment", "x"), ("outcome", "y")):
         wanted = np.concatenate([table[column] for table in heavy])
-        np.testing.assert_array_equal(getattr(rows, name), wanted)
-    assert rows.atoms.joint.shape == (5000, 2, 2) and set(rows.fold) == {0, 1, 2}
+        np.testing.assert_array_equal(getattr(rows, name)[place], wanted)
+    weights = np.concatenate([table["w"] for table in heavy])
+    np.testing.assert_array_equal(np.bincount(place, weights), rows.weights)
+    assert len(rows.z) < 4000 and set(rows.fold) == {0, 1, 2}
     # People who share covariates and fold share their answer, and the fold decides it.
     one = heavy[0].iloc[0][["age", "region", "member"]]
     same = np.concatenate(
         [(table[list(one.index)] == one).all(axis=1) for table in heavy]
     )
-    answers = rows.atoms.mu[same][:, 1]
-    assert len(np.unique(answers)) == len(set(rows.fold[same])) > 1
+    answers = population.atoms.mu[place[same]][:, 1]
+    assert len(np.unique(answers)) == len(set(rows.fold[place[same]])) > 1
     estimator.save(tmp_path / "model")
-    assert pe.PnsEstimator.load(tmp_path / "model").held_out_rows_ is None
+    assert not pe.PnsEstimator.load(tmp_path / "model").has_population
 
 
 def test_a_recipe_of_another_method_is_told(tables):
@@ -298,7 +297,7 @@ def few_people(tables):
 )
 def test_too_few_people_for_the_folds_are_told(tables, name):
     few, options = few_people(tables)[name]
-    with pytest.raises(pe.UserError, match="too few people to hold out one part"):
+    with pytest.raises(pe.UserError, match="too few rows for cross-fitting"):
         fit(*few, method="crossfit", recipe=small_recipe("crossfit"), **options)
 
 
@@ -320,10 +319,11 @@ def test_a_covariate_that_is_constant_in_each_fold_and_fractional_weights_are_fi
         weights="w",
         groups="g",
     )
-    rows = estimator.held_out_rows_
+    population = estimator.population_
+    rows, place = population.rows, population.tables.read.place
     site = np.concatenate([t["site"] for t in odd])
-    assert all(len(set(rows.fold[site == s])) == 1 for s in range(3))
-    np.testing.assert_array_equal(rows.group, site)
+    assert all(len(set(rows.fold[rows.group == s])) == 1 for s in range(3))
+    np.testing.assert_array_equal(rows.group[place], site)
     answer = estimator.intervals(people.assign(site=1))
     assert (answer["lower"] <= answer["upper"]).all()
     total = sum(t["w"].sum() for t in odd)

@@ -10,7 +10,7 @@ import pns_infer as pi
 import pns_models as pm
 import pytest
 from pns_estimate.methods.bootstrap import BootstrapMethod
-from small_tables import FoldedMethod, LinearMethod, small_recipe
+from small_tables import FoldedMethod, LinearMethod, deal_rows, small_recipe
 
 KINDS = {name: name for name in ("crossfit", "epinet", "ensemble")}  # others: anchored
 OURS = [
@@ -18,34 +18,20 @@ OURS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def counts(tables):
-    return pm.counts_from_tables(
-        *(
-            (
-                table[["age", "member"]].to_numpy(np.float32),
-                table["x"].to_numpy(),
-                table["y"].to_numpy(),
-            )
-            for table in tables
-        ),
-        merge=False,
-    )
-
-
 @pytest.mark.parametrize("name", OURS)
-def test_every_method_keeps_the_protocol_and_survives_saving(name, counts, tmp_path):
+def test_every_method_keeps_the_protocol_and_survives_saving(name, tables, tmp_path):
     method = pe.get_method(name)
     assert method.name == name and method.sentence
     recipe = small_recipe(KINDS.get(name, "anchored"))
     if isinstance(method, BootstrapMethod):
         method = dataclasses.replace(method, num_draws=30)
-    learned = method.fit(jax.random.key(0), counts, recipe)
+    rows = deal_rows(method, tables, recipe)
+    learned = method.fit(jax.random.key(0), rows, recipe)
     sampler = learned.sampler
     assert len(learned.held_out.z) and len(learned.history.step)
     sampler.save(tmp_path / "sampler")
     loaded = method.load(tmp_path / "sampler")
-    z = counts.z[:7]
+    z = rows.z[:7]
     for found, wanted in zip(loaded.atoms(z), sampler.atoms(z), strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert sampler.has_draws == loaded.has_draws == (name != "plug_in")

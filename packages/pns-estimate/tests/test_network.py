@@ -16,27 +16,22 @@ from pns_estimate.methods.network import NetworkSampler
 from pns_estimate.methods.plug_in import PLUG_IN
 from pns_estimate.methods.protocol import split_key
 from pns_estimate.methods.residual import ResidualSampler
-from small_tables import fit, small_recipe
-
-
-def make_counts(tables, columns=("age", "member")):
-    return pm.counts_from_tables(
-        *(
-            (t[list(columns)].to_numpy(np.float32), t["x"].values, t["y"].values)
-            for t in tables
-        ),
-        merge=False,
-    )
+from small_tables import deal_rows, fit, small_recipe
 
 
 @pytest.fixture(scope="module")
-def counts(tables):
-    return make_counts(tables)
+def rows(tables):
+    return deal_rows(EPINET, tables, small_recipe("epinet"), key=3)
 
 
 @pytest.fixture(scope="module")
-def learned(counts):
-    return EPINET.fit(jax.random.key(3), counts, small_recipe("epinet"))
+def counts(rows):
+    return rows.counts()
+
+
+@pytest.fixture(scope="module")
+def learned(rows):
+    return EPINET.fit(jax.random.key(3), rows, small_recipe("epinet"))
 
 
 def urn_probability(shape, counts):
@@ -160,17 +155,17 @@ def test_without_twins_a_network_is_scaled_as_before(tables, people):
     assert np.isfinite(estimator.intervals(people)["upper"]).all()
 
 
-def test_a_user_may_refuse_counts_and_set_their_least_size(counts):
+def test_a_user_may_refuse_counts_and_set_their_least_size(rows):
     recipe, key = small_recipe("epinet"), jax.random.key(0)
-    with_counts = EPINET.fit(key, counts, recipe).sampler
-    refused = EPINET.fit(key, counts, pe.NetworkRecipe(recipe, None))
+    with_counts = EPINET.fit(key, rows, recipe).sampler
+    refused = EPINET.fit(key, rows, pe.NetworkRecipe(recipe, None))
     assert isinstance(refused.sampler, NetworkSampler) and not refused.is_calibrated
-    z = counts.z[:5]
+    z = rows.z[:5]
     for one, other in zip(
         refused.sampler.atoms(z), with_counts.inner.atoms(z), strict=True
     ):
         np.testing.assert_array_equal(one, other)
-    many = EPINET.fit(key, counts, pe.NetworkRecipe(recipe, 60)).sampler
+    many = EPINET.fit(key, rows, pe.NetworkRecipe(recipe, 60)).sampler
     assert 0 < len(many.cells.z) < len(with_counts.cells.z)
     assert many.cells.counts.sum(axis=1).min() >= 60
     assert pe.NetworkRecipe(recipe, 60).to_json() == {
@@ -179,14 +174,14 @@ def test_a_user_may_refuse_counts_and_set_their_least_size(counts):
     }
 
 
-def test_no_counts_without_held_out_rows_or_draws(counts):
+def test_no_counts_without_held_out_rows_or_draws(tables, rows):
     recipe = small_recipe("ensemble")
     training = dataclasses.replace(
         recipe.training, held_out_fraction=0.0, patience=None
     )
-    learned = ENSEMBLE.fit(
-        jax.random.key(0), counts, dataclasses.replace(recipe, training=training)
-    )
+    recipe = dataclasses.replace(recipe, training=training)
+    seen = deal_rows(ENSEMBLE, tables, recipe)
+    learned = ENSEMBLE.fit(jax.random.key(0), seen, recipe)
     assert isinstance(learned.sampler, NetworkSampler) and not learned.is_calibrated
-    plug_in = PLUG_IN.fit(jax.random.key(0), counts, small_recipe("anchored"))
+    plug_in = PLUG_IN.fit(jax.random.key(0), rows, small_recipe("anchored"))
     assert isinstance(plug_in.sampler, NetworkSampler)

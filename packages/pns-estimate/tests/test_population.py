@@ -8,6 +8,7 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
+from pns_estimate.tables.preparation import compare
 from small_tables import draw_table, fit
 
 
@@ -27,7 +28,8 @@ def test_a_source_a_mask_and_weights_choose_the_people(folded, tables):
     young = (people["age"] < 40).to_numpy()
     by_mask = folded.average(mask=young)
     assert by_mask == folded.average(mask=lambda p: (p["age"] < 40).to_numpy())
-    assert by_mask == folded.average(weights=3.0 * young)
+    by_weight = folded.average(weights=3.0 * young)
+    np.testing.assert_allclose(by_weight, by_mask, rtol=1e-12)
     assert by_mask != folded.average()
     trial = folded.average(source="experimental")
     units = folded.population_.prepared("experimental").units
@@ -56,7 +58,10 @@ def test_the_comparison_puts_counting_beside_it(folded):
     assert table.loc["both, by covariates", "lower"] == best.lower
     difference = folded.population_.difference()
     trial = units.is_experimental
-    want = [units.y[trial & (units.x == arm)].mean() for arm in (0, 1)]
+    want = [
+        np.average(units.y[arm], weights=units.weights[arm])
+        for arm in (trial & (units.x == 0), trial & (units.x == 1))
+    ]
     np.testing.assert_allclose(difference.estimate, want[1] - want[0])
 
 
@@ -69,7 +74,7 @@ def test_subgroups_are_levels_and_quartiles(folded, tables):
     assert len(ages) == 4 and table.loc[ages, "people"].sum() == 5000
     assert table.loc["member = True", "lower"] > table.loc["member = False", "lower"]
     alone = pi.debiased_average(
-        folded.population_.prepared().units,
+        row_by_row(folded.population_).prepared().units,
         member=pd.concat(tables)["region"].to_numpy() == "south",
         with_frequencies=False,
     )
@@ -98,7 +103,7 @@ def test_sorted_groups_are_a_table_with_two_tests(folded):
     found = folded.sorted_groups(4)
     assert list(found.table.index) == [1, 2, 3, 4]
     units = folded.population_.prepared().units
-    want = pi.sorted_groups(units, folded.held_out_rows_.fold, num_groups=4)
+    want = pi.sorted_groups(units, folded.population_.rows.fold, num_groups=4)
     np.testing.assert_array_equal(found.table["harm_upper"], want.harm.upper)
     np.testing.assert_array_equal(found.table["effect"], want.effect)
     assert found.p_value == want.p_value
@@ -159,15 +164,42 @@ def test_a_table_of_counts_is_the_table_of_its_people(tables):
     )
 
 
-def test_rows_of_one_kind_are_averaged_as_one(tables):
+def row_by_row(population):
+    """Returns the same people with no rows merged."""
+    tables, read = population.tables, population.tables.read
+    rows = read.rows.take(read.place)._replace(weights=read.weights, copies=read.copies)
+    chance = np.zeros(len(read.rows.z))
+    chance[read.rows.is_trial] = tables.trial.probability
+    probability = chance[read.place][rows.is_trial]
+    tables = tables._replace(
+        read=read._replace(rows=rows, place=np.arange(len(rows.z))),
+        trial=tables.trial._replace(probability=probability),
+        comparison=compare(rows),
+    )
+    atoms = pb.Atoms(*(part[read.place] for part in population.atoms))
+    return dataclasses.replace(population, tables=tables, atoms=atoms)
+
+
+@pytest.mark.parametrize("column", [None, "frequency", "sampling", "chance"])
+def test_rows_that_agree_are_averaged_as_one(tables, column):
     """Whatever is asked, the answer is that of the rows."""
-    few = fit(*(t.drop(columns="age") for t in tables), method="folded")
-    people = few.population_
-    assert people.prepared().units.num_rows < 200
-    by_row = dataclasses.replace(people)
-    by_row.__dict__["_kinds"] = None
+    rng = np.random.default_rng(0)
+    values, options = {
+        None: (lambda n: 1, {}),
+        "frequency": (lambda n: rng.integers(1, 4, n), {"weights": "odd"}),
+        "sampling": (
+            lambda n: rng.choice([0.5, 1.0, 2.0], n),
+            {"weights": "odd", "weights_are": "sampling"},
+        ),
+        "chance": (lambda n: rng.choice([0.45, 0.55], n), {"assignment": "odd"}),
+    }[column]
+    given = [t.drop(columns="age").assign(odd=values(len(t))) for t in tables]
+    estimator = fit(*given, method="folded", covariates=["region", "member"], **options)
+    people = estimator.population_
+    by_row = row_by_row(people)
+    assert 2 * people.prepared().units.num_rows < by_row.prepared().units.num_rows
     assert by_row.prepared().units.num_rows == 5000
-    some = np.arange(5000) % 7 == 0  # of a kind some rows, but not all
+    some = np.arange(5000) % 7 == 0  # some of the rows that agree, but not all
     for ask in (
         lambda p: p.average(),
         lambda p: p.average(mask=lambda z: z["member"].to_numpy()),
@@ -191,9 +223,11 @@ def test_a_stratified_assignment_is_a_column(tables):
     kept = rng.random(2000) < np.where(trial["x"] == 1, chance, 1 - chance)
     stratified = trial.assign(chance=chance)[kept]
     estimator = fit(log, stratified, method="folded", assignment="chance")
-    check = estimator.population_.assignment
+    check = estimator.population_.tables.trial
     assert check.balance.p_value > 0.001
-    np.testing.assert_array_equal(check.probability, stratified["chance"])
+    read = estimator.population_.tables.read
+    place = read.place[3000:] - (~read.rows.is_trial).sum()
+    np.testing.assert_array_equal(check.probability[place], stratified["chance"])
     assert "chance" not in estimator.summary_.covariates
     with pytest.warns(pe.TableWarning), pytest.warns(pi.AssignmentWarning):
         fit(log, stratified.drop(columns="chance"), method="folded")
@@ -205,7 +239,7 @@ def test_a_stratified_assignment_is_a_column(tables):
         (0.9, "assignment contradicts the data"),
         (1.5, "strictly between 0 and 1"),
         ("chance", "no column 'chance' of assignment"),
-        ("region", "are no numbers"),
+        ("region", "must be numeric"),
     ],
 )
 def test_bad_assignments_are_told_before_any_training(tables, assignment, message):
@@ -265,20 +299,3 @@ def test_no_usable_subgroup_is_one_sentence(tables):
         estimator = fit(log, trial, method="folded")
     with pytest.raises(pe.UserError, match="no subgroup has people of the log"):
         estimator.subgroups(["site"])
-
-
-@pytest.mark.parametrize("column", ["weights", "groups", "assignment"])
-def test_rows_that_differ_beside_their_kind_are_not_merged(tables, column):
-    """By a column that is no covariate: merged rows would lose it."""
-    rng = np.random.default_rng(0)
-    values = {
-        "weights": lambda n: rng.uniform(1, 2, n),
-        "groups": lambda n: rng.integers(0, n // 4, n),
-        "assignment": lambda n: rng.choice([0.45, 0.55], n),
-    }[column]
-    given = [t.drop(columns="age").assign(odd=values(len(t))) for t in tables]
-    options = {column: "odd"}
-    if column == "weights":
-        options["weights_are"] = "sampling"
-    estimator = fit(*given, method="folded", covariates=["region", "member"], **options)
-    assert estimator.population_.prepared().units.num_rows == 5000

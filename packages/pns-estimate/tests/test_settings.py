@@ -68,7 +68,7 @@ def test_a_clone_has_the_settings_and_nothing_that_was_learned(linear, people):
 
 def test_what_is_not_fitted_is_known_by_the_usual_means(linear, people):
     new = pe.PnsEstimator()
-    for name in ("summary_", "sample_size_", "population_", "held_out_rows_"):
+    for name in ("summary_", "sample_size_", "population_"):
         assert not hasattr(new, name)
     with pytest.raises(sklearn.exceptions.NotFittedError):
         validation.check_is_fitted(new)

@@ -16,14 +16,12 @@ from pns_estimate.answers import streamed_answers as _streamed_answers
 from pns_estimate.command import main as _command
 from pns_estimate.command import run as _command_run
 from pns_estimate.methods import registry
-from pns_estimate.tables import distinct_rows as _distinct_rows
-from pns_estimate.tables import streams as _streams
-from pns_estimate.tables.columns import COPIES, quantiles
-from pns_estimate.tables.distinct_rows import FOLD, MemoryLimit, find_distinct_rows
-from pns_estimate.tables.streams import Stream
+from pns_estimate.tables import readers as _readers
+from pns_estimate.tables import rows as _rows
+from pns_estimate.tables.columns import quantiles
+from pns_estimate.tables.readers import Stream
+from pns_estimate.tables.rows import MemoryLimit
 from small_tables import draw_table, fit, small_recipe
-
-ANY = MemoryLimit(100.0, num_values=5)
 
 
 def draw_rough_table(n, randomized, seed):
@@ -60,8 +58,9 @@ def folders(rough, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     """Cuts batches, merges and chunks in the middle of groups and files."""
-    monkeypatch.setattr(_streams, "BATCH", 230)
-    monkeypatch.setattr(_distinct_rows, "_PENDING", 300)
+    monkeypatch.setattr(_readers, "BATCH", 230)
+    monkeypatch.setattr(_readers, "_PENDING", 300)
+    monkeypatch.setattr(_rows, "_PENDING", 300)
     monkeypatch.setattr(_streamed_answers, "_CHUNK", 20)
 
 
@@ -100,6 +99,21 @@ def test_rows_without_weights_count_one_each(rough, folders):
     pd.testing.assert_frame_equal(
         streamed.intervals(rough[1]), memory.intervals(rough[1]), check_exact=True
     )
+
+
+@pytest.mark.parametrize("method", ["folded", "linear"])
+def test_every_method_and_sampling_weights_are_streamed(rough, folders, method):
+    options = {"weights": "people", "weights_are": "sampling", "missing": "indicator"}
+    options |= {"method": method, "assignment": "chance"}
+    memory, streamed = fit(*rough, **options), fit(*folders, **options)
+    np.testing.assert_allclose(streamed.sample_size_, memory.sample_size_)
+    pd.testing.assert_frame_equal(
+        streamed.intervals(rough[1]), memory.intervals(rough[1])
+    )
+    if method == "folded":
+        np.testing.assert_allclose(
+            streamed.compare_averages(), memory.compare_averages(), rtol=1e-6
+        )
 
 
 def test_averages_are_those_of_the_rows(both):
@@ -145,22 +159,23 @@ def test_answers_that_are_forgotten_are_made_again(
     pd.testing.assert_frame_equal(kept, forgotten, check_exact=True)
 
 
-@pytest.mark.parametrize("with_folds", [False, True])
-def test_distinct_rows_are_counted_in_the_order_they_appear(rough, folders, with_folds):
-    table = rough[0].assign(fold=np.arange(3000) % 4)
-    keys = ["age", "region", "member", "x", "y", *(["fold"] if with_folds else [])]
-    wanted = table.groupby(keys, dropna=False, sort=False).agg(
-        people=("people", "sum"), size=("people", "size")
-    )
+def test_rows_are_those_in_memory_however_they_are_read(both):
+    memory, streamed = (each.population_.rows for each in both)
+    for name, wanted, found in zip(memory._fields, memory, streamed, strict=True):
+        np.testing.assert_array_equal(found, wanted, err_msg=name)
+    assert memory.copies.sum() > 2 * len(memory.z)
+
+
+def test_a_streamed_column_has_every_value_once_in_order_of_appearance(rough, folders):
     stream = Stream("observational", ds.dataset(folders[0]))
-    fold = table["fold"].to_numpy() if with_folds else None
-    found = find_distinct_rows(stream, keys[:5], ANY, "people", fold)
-    names = {COPIES: "size", FOLD: "fold"}
-    found = found.rename(columns=names).set_index(keys)
-    assert 50 < len(found) < 1000
-    pd.testing.assert_frame_equal(
-        found[["people", "size"]], wanted, check_dtype=False, check_index_type=False
-    )
+    for column in ("age", "region", "member"):
+        found = stream.column(column)
+        wanted = rough[0][column].value_counts(sort=False, dropna=False)
+        assert found.num_rows == 3000
+        assert found.num_missing == rough[0][column].isna().sum()
+        values = rough[0][column].drop_duplicates().tolist()
+        assert list(map(str, found.values)) == list(map(str, values))
+        assert sorted(found.copies) == sorted(wanted)
 
 
 def test_quantiles_of_copies_are_those_of_repeated_values():
@@ -185,12 +200,7 @@ def test_rows_that_differ_too_much_are_one_sentence(rough, folders):
 def test_memory_is_that_of_distinct_rows_of_all_values():
     limit = MemoryLimit(2.5, num_values=20)  # 0.5 GB for rows of 2,700 bytes
     limit.check("experimental", 180_000)
-    limit._replace(num_held=90_000).check("experimental", 90_000)
-    for other in (
-        limit._replace(num_held=90_000),
-        limit._replace(num_values=200),
-        limit._replace(memory_gb=2.2),
-    ):
+    for other in (limit._replace(num_values=200), limit._replace(memory_gb=2.2)):
         with pytest.raises(pe.UserError, match="180,000 rows that differ"):
             other.check("experimental", 180_000)
 
@@ -198,15 +208,15 @@ def test_memory_is_that_of_distinct_rows_of_all_values():
 def test_one_large_file_is_streamed(rough, tmp_path):
     rough[0].to_parquet(tmp_path / "log.parquet")
     path = tmp_path / "log.parquet"
-    assert isinstance(_streams.open_table(path, "prediction", 5e-4), Stream)
-    assert isinstance(_streams.open_table(path, "prediction", 1.0), pd.DataFrame)
+    assert isinstance(_readers.open_table(path, "prediction", 5e-4), Stream)
+    assert isinstance(_readers.open_table(path, "prediction", 1.0), pd.DataFrame)
 
 
 def test_a_pandas_index_is_no_column_and_categories_stay(tmp_path):
     table = pd.DataFrame({"a": pd.Categorical([3, 1, 3]), "b": [1.0, 2.0, 1.0]})
     table.index = pd.Index(["u", "v", "w"], name="person")
     table.to_parquet(tmp_path / "t.parquet")
-    stream = _streams.open_table(tmp_path, "prediction", 1.0)
+    stream = _readers.open_table(tmp_path, "prediction", 1.0)
     assert stream.columns == ["a", "b"]
     (frame,) = stream.frames(["a"], "reading")
     assert frame["a"].dtype == "category" and frame["a"].tolist() == [3, 1, 3]
@@ -216,7 +226,7 @@ def test_an_index_without_a_name_that_only_some_files_have_is_no_column(tmp_path
     table = pd.DataFrame({"a": [1, 2, 3], "b": [1.0, 2.0, 1.0]})
     table.to_parquet(tmp_path / "first.parquet")
     table.set_index(np.array([5, 7, 6])).to_parquet(tmp_path / "second.parquet")
-    stream = _streams.open_table(tmp_path, "prediction", 1.0)
+    stream = _readers.open_table(tmp_path, "prediction", 1.0)
     assert stream.columns == ["a", "b"]
     found = pd.concat(stream.frames(["a", "b"], "reading"))
     pd.testing.assert_frame_equal(found, pd.concat([table, table], ignore_index=True))
@@ -239,12 +249,7 @@ def test_files_that_differ_are_one_sentence(rough, tmp_path, change, message):
 
 def test_what_cannot_be_streamed_is_one_sentence(rough, folders, tmp_path):
     for options, message in (
-        ({"method": "linear"}, "only 'crossfit'"),
         ({"method": "crossfit", "groups": "age"}, "groups needs tables that fit"),
-        (
-            {"method": "crossfit", "weights": "people", "weights_are": "sampling"},
-            "weights_are='sampling' needs tables that fit",
-        ),
         ({"method": "crossfit", "covariates": ["height"]}, "no column 'height'"),
         ({"method": "crossfit", "assignment": "p"}, "no column 'p' of assignment"),
         ({"method": "crossfit"}, r"is missing in 158 rows"),

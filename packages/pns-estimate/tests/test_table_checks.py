@@ -7,7 +7,7 @@ import pandas as pd
 import pns_estimate as pe
 import pytest
 from pns_estimate.tables.preparation import prepare_tables
-from pns_estimate.tables.training_data import Roles
+from pns_estimate.tables.roles import Roles
 from small_tables import draw_table, fit
 
 SETTINGS = pe.PnsEstimator("linear").get_params()
@@ -16,8 +16,9 @@ SETTINGS = pe.PnsEstimator("linear").get_params()
 def problems(log, trial, covariates=None, **roles):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = (log, trial), Roles("x", "y", **roles), covariates, None, SETTINGS
-        return prepare_tables(*given).problems
+        tables = {"observational": log, "experimental": trial}
+        roles = Roles("x", "y", **roles)
+        return prepare_tables(tables, roles, covariates, SETTINGS).problems
 
 
 def draw(size, randomized, seed):
@@ -91,10 +92,12 @@ def test_tables_of_different_people_are_told():
     log, trial = draw(3000, False, 1), draw(2000, True, 2)
     found = problems(log[log["age"] < 40], trial[trial["age"] > 45])
     for name in ("observational", "experimental"):
-        assert any(f"100% of the {name} table are people whose" in f for f in found)
-    assert all("differ most in 'age'" in f for f in found if "whose like" in f)
+        assert any(
+            f"100% of the rows of the {name} table have almost" in f for f in found
+        )
+    assert all("differ most in 'age'" in f for f in found if "comparable rows" in f)
     (found,) = problems(log[log["region"] != "west"], trial)
-    assert "% of the experimental table are people whose" in found
+    assert "% of the rows of the experimental table have almost no" in found
     assert "'region'" in found
     found = problems(log, trial.assign(age=trial["age"] + 20))
     assert len(found) == 2 and "'age'" in found[0]

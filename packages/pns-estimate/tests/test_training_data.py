@@ -15,11 +15,9 @@ class GroupedMethod(LinearMethod):
 
     name = "grouped"
 
-    def fit(
-        self, key, counts, recipe, progress=False, groups=None, checkpoint_dir=None
-    ):
+    def deal(self, key, part, groups, recipe):
         GROUPED.append(groups)
-        return super().fit(key, counts, recipe)
+        return super().deal(key, part, groups, recipe)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -128,7 +126,7 @@ def bad_weights_and_groups(tables):
             (observational.assign(w=1.0), experimental.assign(w=np.nan)),
             {"weights": "w", "weights_are": "sampling"},
         ),
-        "of the observational table are no numbers": (
+        "of the observational table must be numeric": (
             both(w="much"),
             {"weights": "w"},
         ),

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pns_infer as pi
 import pytest
-from pns_infer.averages import overlap as _overlap
+from pns_infer.averages.source_model import source_probability
 from scipy import special
 
 KEY = jax.random.key(0)
@@ -73,20 +73,16 @@ def test_equal_chances_leave_counts_as_they_are():
         np.testing.assert_allclose(part, wanted)
 
 
-def test_the_chance_is_that_of_two_normal_laws(monkeypatch):
+def test_the_chance_is_that_of_two_normal_laws():
     """Their log ratio is quadratic; 40,000 rows err by about 0.01."""
     rng = np.random.default_rng(0)
     z = np.concatenate(
         [rng.normal(0, 1, (20_000, 2)), rng.normal([0.5, 0], [1, 1.3], (20_000, 2))]
     )
-    source = np.repeat([0.0, 1.0], 20_000)
+    is_experimental = np.arange(40_000) >= 20_000
     ratio = 0.5 * z[:, 0] - 0.125 + z[:, 1] ** 2 / 2 * (1 - 1 / 1.69) - np.log(1.3)
-    found = pi.experimental_chance(rng, z, 1 - source, source)
+    found = source_probability(z, is_experimental, np.arange(40_000) % 5)
     assert np.abs(found - special.expit(ratio))[np.abs(z).max(axis=1) < 2].max() < 0.03
-    monkeypatch.setattr(_overlap, "_MOST_COLUMNS", 1)
-    monkeypatch.setattr(_overlap, "_FITTED_ROWS", 10_000)
-    some = pi.experimental_chance(rng, z, 1 - source, source)
-    assert np.abs(some - found).mean() < 0.02
 
 
 def draw_rows(rng, size, is_experimental, fall):
@@ -117,8 +113,8 @@ def run_test(rng, balanced, fall=0.0, size=10_000):
     )
     chance = np.full(2 * size, 0.5)
     if balanced:
-        source = np.repeat([0.0, 1.0], size)
-        chance = pi.experimental_chance(rng, z, 1 - source, source)
+        fold = np.arange(2 * size) % 5
+        chance = source_probability(z, np.arange(2 * size) >= size, fold)
     stratum = pi.neighborhoods(z, size)  # two, below and above the median
     strata = pi.balanced_counts(stratum, chance, *tables)
     return pi.compatibility_test(KEY, *strata, num_draws=1000)

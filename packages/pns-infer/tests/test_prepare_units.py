@@ -13,13 +13,16 @@ def prepare(law, source="both"):
     rng = np.random.default_rng(0)
     cell, units = rough_units(rng, make_world(7, law), 4000, 3000)
     fold = np.arange(7000) % 5
-    return pi.prepare_units(units, np.eye(NUM_CELLS)[cell], fold, source), units
+    comparison = pi.compare_sources(
+        np.eye(NUM_CELLS)[cell], units.is_experimental, fold
+    )
+    return pi.prepare_units(units, fold, comparison, source), units
 
 
 def test_where_the_laws_agree_nothing_is_reweighted():
     found, units = prepare(np.full((2, NUM_CELLS), 0.2))
     assert found.effective_sizes is None and found.units.ratio is None
-    assert found.laws.p_value > 0.05
+    assert found.comparison.laws.p_value > 0.05
     want, _ = shift_arms(units, np.arange(7000) % 5)
     np.testing.assert_array_equal(found.units.atoms.mu, want.atoms.mu)
 
@@ -27,7 +30,7 @@ def test_where_the_laws_agree_nothing_is_reweighted():
 def test_where_they_differ_the_target_source_keeps_its_rows_as_they_are():
     law = np.array([[0.3, 0.3, 0.2, 0.1, 0.1], [0.1, 0.1, 0.2, 0.3, 0.3]])
     found, units = prepare(law, "experimental")
-    assert found.laws.p_value < 1e-6
+    assert found.comparison.laws.p_value < 1e-6
     np.testing.assert_allclose(found.units.ratio[units.is_experimental], 1)
     assert found.effective_sizes[0] < 3500
     np.testing.assert_allclose(found.effective_sizes[1], 3000)
@@ -73,10 +76,22 @@ def test_rows_that_agree_may_be_one_row_of_some_frequency(shift):
     fold, z = np.arange(7000) % 5, cell[:, None] ** 1.5
     small, first, kind = merged(units, cell, fold)
     assert len(first) < 500
-    rows = pi.prepare_units(units, z, fold)
-    few = pi.prepare_units(small, z[first], fold[first])
+    rows, few = (
+        pi.prepare_units(
+            each,
+            fold[some],
+            pi.compare_sources(
+                z[some],
+                each.is_experimental,
+                fold[some],
+                each.weights,
+                copies=each.copies,
+            ),
+        )
+        for each, some in ((units, slice(None)), (small, first))
+    )
     np.testing.assert_allclose(few.arms.shift, rows.arms.shift)
-    np.testing.assert_allclose(few.laws, rows.laws, rtol=1e-6)
+    np.testing.assert_allclose(few.comparison.laws, rows.comparison.laws, rtol=1e-6)
     assert (few.effective_sizes is None) == (shift == 0)
     if few.effective_sizes is not None:
         np.testing.assert_allclose(few.units.ratio[kind], rows.units.ratio)

@@ -4,6 +4,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pytest
+from pns_infer.averages import score_test as _score_test
 from pns_infer.averages.source_model import compare_sources, source_probability
 from scipy import optimize, special
 
@@ -66,13 +67,15 @@ def test_laws_that_agree_are_not_told_apart_and_others_are():
     """200 replicates at 10%: Monte Carlo error 2.1%. The variances alone differ last."""
     rng = np.random.default_rng(3)
     is_experimental = np.repeat([False, True], [300, 200])
-    rejected = [
-        compare_sources(rng.standard_normal((500, 3)), is_experimental).p_value < 0.1
+    fold = np.arange(500) % 5
+    found = [
+        compare_sources(rng.standard_normal((500, 3)), is_experimental, fold)
         for _ in range(200)
     ]
-    assert abs(np.mean(rejected) - 0.1) < 3 * 0.021
+    assert abs(np.mean([each.laws.p_value < 0.1 for each in found]) - 0.1) < 3 * 0.021
+    assert all((each.chance is None) == (each.laws.p_value >= 0.05) for each in found)
     z = rng.standard_normal((500, 3)) * np.where(is_experimental, 1.4, 1)[:, None]
-    assert compare_sources(z, is_experimental).p_value < 1e-3
+    assert compare_sources(z, is_experimental, fold).laws.p_value < 1e-3
 
 
 def test_an_extreme_row_does_not_get_all_the_weight():
@@ -91,3 +94,23 @@ def test_a_fold_with_all_rows_of_a_source_is_told():
         source_probability(np.ones((10, 1)), is_experimental, is_experimental * 1)
     with pytest.raises(pb.InputError, match="source must be one of"):
         pi.target_ratio(np.full(10, 0.5), is_experimental, "trial")
+
+
+def test_blocks_of_rows_give_what_all_rows_at_once_do(monkeypatch):
+    rng = np.random.default_rng(5)
+    z = np.concatenate([rng.standard_normal((900, 2)), rng.random((900, 1)) < 0.3], 1)
+    is_experimental = rng.random(900) < special.expit(z[:, 0])
+    options = (np.arange(900) % 3, rng.uniform(0.5, 2, 900), np.arange(900) // 2)
+    whole = compare_sources(z, is_experimental, *options)
+    monkeypatch.setattr(_score_test, "_BLOCK", 70)
+    parts = compare_sources(z, is_experimental, *options)
+    np.testing.assert_allclose(parts.laws, whole.laws, rtol=1e-9)
+    np.testing.assert_allclose(parts.chance, whole.chance, rtol=1e-6)
+
+
+def test_the_density_ratio_is_that_of_the_laws():
+    """With three times as many experimental rows and equal laws the ratio is 1."""
+    is_experimental = np.arange(8) >= 2
+    for chance, ratio in ((0.75, 1.0), (0.9, 3.0)):
+        found = pi.log_density_ratio(np.full(8, chance), is_experimental, np.ones(8))
+        np.testing.assert_allclose(np.exp(found), ratio)

@@ -7,7 +7,6 @@ import numpy as np
 import pns_models as pm
 import pytest
 from pns_models import _data
-from pns_models._data import split_rows
 
 
 def tables(num_observational=4000, num_experimental=2500, num_columns=4, levels=2):
@@ -186,22 +185,6 @@ def test_fractional_weights_of_merged_rows_lose_no_cell():
     for part, whole, out in zip(train[1:], counts[1:], held[1:], strict=True):
         np.testing.assert_allclose(out.sum() / whole.sum(), 0.2, atol=0.03)
         assert np.all((part > 0) == (whole > 0))  # no cell is lost
-
-
-def test_whole_groups_are_held_out_with_the_given_probability():
-    rows = pm.counts_from_tables(
-        *tables(3000, 2000), weights=(np.full(3000, 3.0), np.ones(2000)), merge=False
-    )
-    rows = rows._replace(z=np.arange(5000, dtype=np.float32)[:, None])
-    groups = np.arange(5000) % 500
-    sides = split_rows(np.random.default_rng(1), rows, 0.2, groups)
-    places = [side.z[:, 0].astype(int) for side in sides]
-    assert sorted(np.concatenate(places)) == list(range(5000))
-    assert not set(groups[places[0]]) & set(groups[places[1]])
-    for side, place in zip(sides, places, strict=True):
-        np.testing.assert_array_equal(side.observational, rows.observational[place])
-    # 500 coins: the standard deviation of the share is 0.018.
-    assert abs(len(places[1]) / 5000 - 0.2) < 0.07
 
 
 def test_jax_reads_a_table_without_a_copy():

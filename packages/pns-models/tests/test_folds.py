@@ -173,3 +173,14 @@ def test_a_part_that_cannot_be_in_every_fold_is_an_error():
     with pytest.raises(pm.TooFewRowsError, match="in the treatment arm") as caught:
         pm.deal_folds(np.random.default_rng(0), part, 4)
     assert caught.value.part == "fold"
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_rows_or_groups_are_held_out_with_the_given_probability(grouped):
+    """500 coins: the standard deviation of the share is 0.018."""
+    groups = np.arange(5000) % 500 if grouped else None
+    size = 5000 if grouped else 500
+    held = pm.deal_held_out(np.random.default_rng(1), size, 0.2, groups)
+    assert set(held) == {0, 1} and abs(held.mean() - 0.2) < 0.07
+    if grouped:
+        assert all(len(set(held[groups == g])) == 1 for g in range(500))

@@ -51,7 +51,7 @@ def test_rows_share_a_cell_exactly_if_they_share_covariates():
         np.testing.assert_array_equal(merged.cell == merged.cell[one], same)
 
 
-@pytest.mark.parametrize("part", ["group", "assignment", "weights"])
+@pytest.mark.parametrize("part", ["assignment", "weights"])
 def test_rows_that_differ_in_what_matters_stay_apart(part):
     rows = draw_rows()
     label = np.arange(400) % 5 / 7 + 0.1
@@ -61,6 +61,13 @@ def test_rows_that_differ_in_what_matters_stay_apart(part):
     assert merged.weights.sum() == pytest.approx(rows.weights.sum())
     if part == "weights":  # of one unit, times the units
         np.testing.assert_allclose((merged.weights / merged.copies)[place], label)
+
+
+def test_rows_of_groups_stay_apart():
+    rows = draw_rows()._replace(group=np.zeros(400, int))
+    merged, place, first = pm.merge_rows(rows)
+    assert merged.z is rows.z and len(set(merged.cell)) == 9
+    np.testing.assert_array_equal(place, first)
 
 
 def test_counts_and_folded_counts_are_those_of_the_rows_before_they_were_merged():
@@ -81,8 +88,22 @@ def test_counts_and_folded_counts_are_those_of_the_rows_before_they_were_merged(
         np.testing.assert_array_equal(found.experimental, sums[:, 1])
     np.testing.assert_array_equal(folded.fold[where], merged.fold)
     np.testing.assert_array_equal(folded.counts.z[where], merged.z)
-    squares = merged._replace(weights=np.sqrt(merged.weights)).counts(power=2)
-    np.testing.assert_allclose(squares.experimental, wanted[:, 1], rtol=1e-6)
+    each = merged.counts(merge=False)
+    assert len(each.z) == 400 and each.experimental.sum() == wanted[:, 1].sum()
+    assert len(merged.counts(merge=None).z) == len(counts.z)
+    few = draw_rows(num_levels=100)
+    assert len(pm.merge_rows(few)[0].counts(merge=None).z) == 400
+
+
+def test_squares_are_those_of_the_units():
+    rows = draw_rows()
+    merged, _, _ = pm.merge_rows(rows, keeps_weights=True)
+    found, wanted = merged.squares(), 0 * merged.counts().observational
+    known = {tuple(z): i for i, z in enumerate(found.z.tolist())}
+    for i in np.flatnonzero(rows.source == 0):
+        cell = (known[tuple(rows.z[i].tolist())], rows.treatment[i], rows.outcome[i])
+        wanted[cell] += rows.weights[i] ** 2
+    np.testing.assert_allclose(found.observational, wanted)
 
 
 def test_rows_that_all_differ_are_not_copied():

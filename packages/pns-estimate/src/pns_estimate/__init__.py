@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pns_estimate.answers.prediction import Prediction
     from pns_estimate.answers.question import Question
     from pns_estimate.fit.calibration import calibrate_sampler
-    from pns_estimate.fit.held_out_rows import HeldOutRows
     from pns_estimate.fit.summary import FitSummary
     from pns_estimate.methods import (
         METHODS,
@@ -39,7 +38,6 @@ else:  # the same names, each imported when it is first asked for
             "answers.decisions": ["Decision"],
             "_errors": ["NotFittedError", "UserError"],
             "_estimator": ["PnsEstimator"],
-            "fit.held_out_rows": ["HeldOutRows"],
             "answers.population": ["Population", "SortedPeople"],
             "answers.prediction": ["Prediction"],
             "answers.question": ["Question"],
@@ -66,7 +64,6 @@ __all__ = [
     "CrossFitRecipe",
     "Decision",
     "FitSummary",
-    "HeldOutRows",
     "Method",
     "MethodFit",
     "NetworkRecipe",

@@ -22,15 +22,14 @@ from pns_estimate.answers.prediction import EstimandLike, Prediction, Target
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.streamed_answers import StreamedAnswers, write_intervals
 from pns_estimate.fit.fit_tables import TrainingPeople, fit_tables
-from pns_estimate.fit.held_out_rows import HeldOutRows
 from pns_estimate.fit.saving import FittedState, load_state, save_state
 from pns_estimate.fit.summary import FitSummary
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
-from pns_estimate.tables.streams import Stream, as_stream, open_table
-from pns_estimate.tables.training_data import Roles, WeightsAre
+from pns_estimate.tables.readers import Frame, Stream, as_table, open_table
+from pns_estimate.tables.roles import Roles, WeightsAre
 
 _SAVED = ("method", "num_draws", "seed", "missing", "unseen", "calibrate")
 
@@ -188,10 +187,11 @@ class PnsEstimator(Settings, Questions):
             groups,
             treatment_reference,
             outcome_reference,
+            assignment,
         )
-        tables = (observational, experimental)
+        tables = {"observational": observational, "experimental": experimental}
         return self._fit_prepared(
-            prepare_tables(tables, roles, covariates, assignment, settings, memory_gb)
+            prepare_tables(tables, roles, covariates, settings, memory_gb)
         )
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
@@ -209,16 +209,6 @@ class PnsEstimator(Settings, Questions):
     def sample_size_(self) -> float:
         """Number of units behind the estimates, both tables together."""
         return self._fitted().sample_size
-
-    @property
-    def held_out_rows_(self) -> HeldOutRows | None:
-        """Every row of the tables with its held-out answer.
-
-        None for a method that does not hold every row out once, and for a loaded model.
-        """
-        self._fitted()
-        people = self._training_people
-        return None if people is None else people.held_out_rows
 
     def predict(self, rows: Any) -> Prediction:
         """Prepares people to ask about; see `Prediction` for the questions.
@@ -270,7 +260,7 @@ class PnsEstimator(Settings, Questions):
         Returns:
           The number of people.
         """
-        people = as_stream(
+        people = as_table(
             open_table(rows, "prediction", 0, self.progress), "prediction"
         )
         return self._write_intervals(
@@ -280,7 +270,7 @@ class PnsEstimator(Settings, Questions):
     def _write_intervals(
         self,
         path: Path,
-        people: Stream,
+        people: Frame | Stream,
         alpha: float,
         estimand: EstimandLike,
         target: Target,

@@ -32,10 +32,16 @@ from pns_infer.averages.held_out import (
     TooFewUnitsError,
     make_held_out_units,
 )
-from pns_infer.averages.overlap import balanced_counts, experimental_chance
+from pns_infer.averages.overlap import balanced_counts
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
 from pns_infer.averages.score_test import ScoreTest, score_test
-from pns_infer.averages.source_model import fit_logistic, target_ratio
+from pns_infer.averages.source_model import (
+    SourceComparison,
+    compare_sources,
+    fit_logistic,
+    log_density_ratio,
+    target_ratio,
+)
 from pns_infer.bootstrap.draws import bootstrap_draws
 from pns_infer.bootstrap.multiplier import (
     BootstrapResult,
@@ -121,6 +127,7 @@ __all__ = [
     "SharedError",
     "SolveConfig",
     "SortedGroups",
+    "SourceComparison",
     "Summary",
     "ThresholdSet",
     "TooFewDrawsError",
@@ -133,12 +140,12 @@ __all__ = [
     "calibrate_draws",
     "check_assignment",
     "choose_calibration_rows",
+    "compare_sources",
     "compatibility_test",
     "credible_intervals",
     "debiased_average",
     "draw_residual",
     "draws_needed",
-    "experimental_chance",
     "fit_logistic",
     "fit_ridges",
     "frequency_covariance",
@@ -148,6 +155,7 @@ __all__ = [
     "heterogeneity_test",
     "intervals_from_draws",
     "intervals_from_estimates",
+    "log_density_ratio",
     "make_held_out_units",
     "neighborhoods",
     "net_benefit",

@@ -60,7 +60,7 @@ from pns_models._reliability import (
     measure_reliability,
 )
 from pns_models._resamples import Resamples
-from pns_models._rows import SOURCES, Rows, Source, merge_rows
+from pns_models._rows import SOURCES, Rows, Source, distinct_rows, merge_rows
 from pns_models._standardizer import Standardizer, make_standardizer
 from pns_models._training import FitResult, fit
 
@@ -122,6 +122,7 @@ __all__ = [
     "cross_fit",
     "deal_folds",
     "deal_held_out",
+    "distinct_rows",
     "draw_member_weights",
     "empty_table",
     "fit",

@@ -208,33 +208,6 @@ def split_counts(
     return results[0], results[1]
 
 
-def split_rows(
-    rng: np.random.Generator,
-    counts: Counts,
-    held_out_fraction: float,
-    groups: ArrayLike,
-) -> tuple[Counts, Counts]:
-    """Holds each group of rows out with the given probability, whole rows always.
-
-    Args:
-      rng: decides who is held out.
-      counts: one row per unit, whatever its weight.
-      held_out_fraction: probability of each group.
-      groups: of each row, a label.
-
-    Returns:
-      Training and held-out counts.
-    """
-    labels = check_groups(groups, len(counts.z))
-    names, group = np.unique(labels, return_inverse=True)
-    is_held_out = (rng.random(len(names)) < held_out_fraction)[group]
-    train, held_out = (
-        Counts(*(np.asarray(part)[rows] for part in counts))
-        for rows in (~is_held_out, is_held_out)
-    )
-    return train, held_out
-
-
 def check_groups(groups: ArrayLike, size: int) -> Shaped[np.ndarray, " n"]:
     """Returns labels as an array; raises unless there is one per row."""
     labels = np.asarray(groups)

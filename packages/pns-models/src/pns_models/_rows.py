@@ -69,15 +69,28 @@ class Rows(NamedTuple):
         parts = [None if part is None else part[chosen] for part in self]
         return Rows._make(parts)
 
-    def counts(self, power: int = 1) -> Counts:
+    def counts(self, merge: bool | None = True) -> Counts:
         """Adds up the rows that share covariates.
 
         Args:
-          power: of the weights; 2 sums their squares.
+          merge: False keeps a row for each unit; None does so unless merging at least
+            halves them.
         """
         first, place = distinct_rows(self.cell)
-        sums = self._sums(place, len(first), self.weights**power)
+        if merge is None:
+            merge = 2 * len(first) <= self.copies.sum()
+        if not merge:
+            times = np.maximum(self.copies, 1).astype(int)  # parts of a unit stay whole
+            first = place = np.repeat(np.arange(len(times)), times)
+            single = self._replace(weights=self.weights / times).take(first)
+            sums = single._sums(np.arange(len(first)), len(first), single.weights)
+        else:
+            sums = self._sums(place, len(first), self.weights)
         return Counts(_pick(self.z, first), *np.moveaxis(sums, 1, 0))
+
+    def squares(self) -> Counts:
+        """Adds up the squared weights of the units of rows that share covariates."""
+        return self._replace(weights=self.weights**2 / self.copies).counts()
 
     def folded(self) -> tuple[FoldedCounts, Int[np.ndarray, " n"]]:
         """Adds up the rows that share covariates and fold.
@@ -143,6 +156,8 @@ def merge_rows(
 ) -> tuple[Rows, Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
     """Merges rows that agree in everything but their weights and copies.
 
+    Rows of groups are not merged: they are not independent copies of each other.
+
     Args:
       rows: any; their `cell` is not read.
       keeps_weights: whether rows of different weights differ, too, as those of sampling
@@ -162,13 +177,15 @@ def merge_rows(
       ([5.0, 6.0], [2.0, 1.0], [0, 0, 1])
     """
     _, cell = group_rows(rows.z)
+    if rows.group is not None:
+        every = np.arange(len(cell))
+        return rows._replace(cell=cell), every, every
     first, place = distinct_rows(
         cell,
         rows.source,
         rows.treatment,
         rows.outcome,
         rows.fold,
-        rows.group,
         rows.assignment,
         rows.weights / rows.copies if keeps_weights else None,
     )

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
-from numpy.typing import ArrayLike
 
 from pns_models._batches import numpy_rng
 from pns_models._checkpoints import RunCheckpoints, digest
@@ -20,7 +19,6 @@ from pns_models._data import (
     check_counts,
     merge_counts,
     split_counts,
-    split_rows,
 )
 from pns_models._errors import TooFewRowsError
 from pns_models._loop import History, train
@@ -55,7 +53,7 @@ def fit(
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
     abort_on_nan: bool = True,
-    groups: ArrayLike | None = None,
+    held_out: Counts | None = None,
 ) -> FitResult:
     """Trains a network.
 
@@ -69,8 +67,8 @@ def fit(
       progress: show a bar with loss and time left; never shown off a terminal.
       abort_on_nan: raise DivergedError, which names the step, when the loss is not
         finite.
-      groups: of each row of counts, a label: rows of a group are held out together, and
-        whole. If None, a count of c is c units, each held out by itself.
+      held_out: units that are held out; counts are then those to train on. If None, each
+        unit is held out with the recipe's probability.
 
     Returns:
       The fitted model, its history, the held-out units and the others.
@@ -110,7 +108,7 @@ def fit(
         )
     check_counts(counts)
     keys = RunKeys(*jax.random.split(key, 5))
-    training, held_out = _split(keys.split, counts, recipe.training, groups)
+    training, held_out = _split(keys.split, counts, recipe.training, held_out)
     standardizer = make_standardizer(training)
     seen, hidden = (
         part._replace(z=standardizer(part.z)) for part in (training, held_out)
@@ -131,20 +129,14 @@ def fit(
 
 
 def _split(
-    key: PRNGKeyArray, counts: Counts, config: TrainConfig, groups: ArrayLike | None
+    key: PRNGKeyArray, counts: Counts, config: TrainConfig, held_out: Counts | None
 ) -> tuple[Counts, Counts]:
-    """Holds some units out and merges rows; raises if a part lacks units of a source."""
-    rng, fraction = numpy_rng(key), config.held_out_fraction
-
-    def merge(counts: Counts) -> Counts:
-        if config.merge is False or not len(counts.z):
-            return counts
-        return merge_counts(counts, only_if_halved=not config.merge)
-
-    if groups is None:
-        training, held_out = split_counts(rng, merge(counts), fraction)
-    else:
-        training, held_out = map(merge, split_rows(rng, counts, fraction, groups))
+    """Holds some units out; raises if a part lacks units of a source."""
+    training, fraction = counts, config.held_out_fraction
+    if held_out is None:
+        if config.merge is not False:
+            counts = merge_counts(counts, only_if_halved=not config.merge)
+        training, held_out = split_counts(numpy_rng(key), counts, fraction)
     for name, part in (("training", training), ("held-out", held_out)):
         sizes = [float(cells.sum()) for cells in part[1:]]
         if min(sizes) <= 0 and (name == "training" or fraction > 0):

@@ -185,13 +185,13 @@ def _find_checks(population: Population) -> Checks:
     found = population.prepared()
     left, is_thin = found.effective_sizes, False
     if left is not None:
-        sizes = np.bincount(population.rows.source, population.copies, minlength=2)
+        sizes = np.bincount(population.rows.source, population.rows.copies, minlength=2)
         is_thin = bool(np.any(np.array(left) < 0.1 * sizes))
     return Checks(
-        found.laws.p_value,
+        found.comparison.laws.p_value,
         left,
         is_thin,
         found.arms.p_value,
         tuple(found.arms.gap.tolist()),
-        population.assignment.balance.p_value,
+        population.tables.trial.balance.p_value,
     )

@@ -10,37 +10,18 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
-from jaxtyping import Int
+import pns_models as pm
+from jaxtyping import Float, Int
 
-from pns_estimate._errors import UserError, as_user_errors
+from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.prediction import EstimandLike, find_estimand
 from pns_estimate.answers.subgroups import Subgroup, find_subgroups
-from pns_estimate.fit.held_out_rows import HeldOutRows
-from pns_estimate.tables.columns import COPIES, copies_of
-from pns_estimate.tables.training_data import TrainingData, WeightsAre
+from pns_estimate.methods import MethodFit
+from pns_estimate.tables.preparation import PreparedTables
 
 Source = Literal["both", "observational", "experimental"]
 _Result = TypeVar("_Result")
-
-
-class _Kinds(NamedTuple):
-    """Rows that no average tells apart, as one.
-
-    Attributes:
-      first: a row of each kind.
-      kind: of each row.
-      size: rows of each kind.
-    """
-
-    first: Int[np.ndarray, " k"]
-    kind: Int[np.ndarray, " n"]
-    size: Int[np.ndarray, " k"]
-
-    def shrink(self, values: np.ndarray) -> np.ndarray | None:
-        """Returns what each kind has of row by row values; None if its rows differ."""
-        found = values[self.first]
-        return found if np.array_equal(found[self.kind], values) else None
 
 
 class SortedPeople(NamedTuple):
@@ -71,102 +52,83 @@ class Population:
     the covariates. They may not depend on treatment or outcome.
 
     Attributes:
-      people: covariates as they were given, the observational ones first.
-      z: encoded covariates.
-      rows: with held-out answers.
-      assignment: of the experimental rows.
-      weights_are: what weights mean; None if there are none.
-      copies: rows of the tables that each row stands for, if the tables were streamed.
+      tables: whom a fit saw.
+      atoms: of each distinct row, by networks that did not see it.
     """
 
-    people: pd.DataFrame
-    z: np.ndarray
-    rows: HeldOutRows
-    assignment: pi.AssignmentCheck
-    weights_are: WeightsAre | None = None
-    copies: Int[np.ndarray, " n"] | None = None
+    tables: PreparedTables
+    atoms: pb.Atoms
+
+    @property
+    def rows(self) -> pm.Rows:
+        """Distinct rows of all tables, with their folds."""
+        return self.tables.rows
+
+    @property
+    def people(self) -> pd.DataFrame:
+        """Covariates as they were given, the observational ones first.
+
+        Of tables that were streamed, rows that agree are one.
+        """
+        return self.tables.read.people.frame()
 
     @functools.cached_property
     def _prepared(self) -> pi.PreparedUnits:
-        units, z = self._make_units(), self.z
-        if self._kinds is not None:
-            z = z[self._kinds.first]
-        return _told(lambda: pi.prepare_units(units, z, self._fold))
-
-    @functools.cached_property
-    def _kinds(self) -> _Kinds | None:
-        """Finds rows of the same kind; None if it would not halve their number.
-
-        They share source, encoded covariates, fold, treatment and outcome. Weighted or
-        grouped rows, and those of strata with their own probabilities, are left alone.
-        """
-        rows, chance = self.rows, self.assignment.probability
-        is_plain = self.weights_are is None and rows.group is None
-        if not is_plain or self.copies is not None or np.ptp(chance) > 0:
-            return None
-        key = 8 * rows.cell + 4 * rows.source + 2 * rows.x + rows.y
-        first, kind, size = np.unique(
-            key, return_index=True, return_inverse=True, return_counts=True
-        )[1:]
-        return _Kinds(first, kind, size) if 2 * len(first) <= len(key) else None
-
-    @functools.cached_property
-    def _fold(self) -> Int[np.ndarray, " units"]:
-        """Returns the fold of each unit of `prepared`."""
-        return (
-            self.rows.fold if self._kinds is None else self.rows.fold[self._kinds.first]
-        )
+        units, fold = self._make_units(), self.rows.fold
+        assert fold is not None
+        return _told(lambda: pi.prepare_units(units, fold, self.tables.comparison))
 
     def prepared(self, source: Source = "both") -> pi.PreparedUnits:
-        """Returns units with shifted arms and one target, and what was found.
-
-        A unit is a row, or a kind of rows if that halves their number.
-        """
+        """Returns units with shifted arms and one target, and what was found."""
         if source not in ("both", "observational", "experimental"):
             raise UserError(
-                "source must be 'both', 'observational' or 'experimental', got "
-                f"{source!r}."
+                Setting("source"),
+                f" must be 'both', 'observational' or 'experimental', got {source!r}.",
             )
         return self._prepared.toward(source)
 
     def _make_units(self) -> pi.HeldOutUnits:
-        is_experimental = self.rows.source == 1
-        chance = np.full(len(is_experimental), 0.5)
-        chance[is_experimental] = self.assignment.probability
-        weights, weights_are = self.rows.weights, self.weights_are or "sampling"
-        some = slice(None)
-        if self._kinds is not None:
-            some, weights, weights_are = (
-                self._kinds.first,
-                self._kinds.size,
-                "frequency",
-            )
-        return pi.make_held_out_units(
-            pb.Atoms(*(part[some] for part in self.rows.atoms)),
-            is_experimental[some],
-            self.rows.x[some],
-            self.rows.y[some],
-            assignment=chance[some],
-            weights=weights,
-            groups=self.rows.group,
-            weights_are=weights_are,
+        rows = self.rows
+        chance = np.full(len(rows.z), 0.5)
+        chance[rows.is_trial] = self.tables.trial.probability
+        units = pi.make_held_out_units(
+            self.atoms,
+            rows.is_trial,
+            rows.treatment,
+            rows.outcome,
+            assignment=chance,
+            weights=rows.weights,
+            groups=rows.group,
         )
+        return units if rows.group is not None else units._replace(copies=rows.copies)
+
+    @functools.cached_property
+    def _first(self) -> Int[np.ndarray, " m"]:
+        """The first of the given rows that each distinct row stands for."""
+        place = self.tables.read.place
+        assert place is not None
+        return np.unique(place, return_index=True)[1]
 
     def _units_and_members(
         self, source: Source, members: Sequence[np.ndarray]
     ) -> tuple[pi.HeldOutUnits, list[np.ndarray]]:
-        """Returns units, and weights by row as weights of the units."""
-        units, kinds = self.prepared(source).units, self._kinds
-        if kinds is None:
+        """Returns units, and weights of given rows as weights of the units."""
+        units, place = self.prepared(source).units, self.tables.read.place
+        if place is None:
             return units, list(members)
-        small = [m for m in map(kinds.shrink, members) if m is not None]
-        if len(small) == len(members):
-            return units, small
-        # Rows of a kind differ in what was asked for: each becomes a unit of its own.
-        of_rows = jax.tree.map(lambda part: part[kinds.kind], units)
-        ones = np.ones(of_rows.num_rows)
-        each = np.arange(of_rows.num_rows)
-        return of_rows._replace(weights=ones, copies=ones, cluster=each), list(members)
+        first = self._first
+        shrunk = [np.asarray(member)[first] for member in members]
+        if all(
+            np.array_equal(s[place], m) for s, m in zip(shrunk, members, strict=True)
+        ):
+            return units, shrunk
+        # Rows that agree differ in what was asked for: each becomes a unit of its own.
+        each = jax.tree.map(lambda part: part[place], units)
+        each = each._replace(weights=self.tables.read.weights)
+        if self.rows.group is None:
+            copies, cluster = self.tables.read.copies, np.arange(len(place))
+            each = each._replace(copies=copies, cluster=cluster)
+        return each, list(members)
 
     def average(
         self,
@@ -224,7 +186,8 @@ class Population:
     ) -> pd.DataFrame:
         """Averages subgroups at once; see `PnsEstimator.subgroups`."""
         bounded = find_estimand(estimand)
-        groups = find_subgroups(self.people, columns, self.copies)
+        copies = self.tables.read.copies
+        groups = find_subgroups(self.tables.read.people, columns, copies)
         units, members = self._units_and_members(source, [g.member for g in groups])
         is_usable = [_is_usable(units, member) for member in members]
         usable = [group for group, good in zip(groups, is_usable, strict=True) if good]
@@ -242,10 +205,10 @@ class Population:
                 source=source,
             )
         )
-        table = _group_table(usable, self.copies, found)
+        table = _group_table(usable, copies, found)
         absent = [group for group, g in zip(groups, is_usable, strict=True) if not g]
         if absent:
-            table = pd.concat([table, _group_table(absent, self.copies, None)])
+            table = pd.concat([table, _group_table(absent, copies, None)])
         return table
 
     def sorted_groups(
@@ -255,7 +218,7 @@ class Population:
         units = self.prepared(source).units
         found = _told(
             lambda: pi.sorted_groups(
-                units, self._fold, alpha, num_groups=num_groups, source=source
+                units, self.rows.fold, alpha, num_groups=num_groups, source=source
             )
         )
         table = pd.DataFrame(
@@ -283,7 +246,9 @@ class Population:
 
         def compute() -> dict[str, pi.PolicyValue]:
             gain = pi.net_benefit(gains, cost)
-            rule = pi.held_out_rule(units, gain, criterion, budget, self._fold, source)
+            rule = pi.held_out_rule(
+                units, gain, criterion, budget, self.rows.fold, source
+            )
             rules = {
                 "rule": rule,
                 "treat all": np.ones_like(rule),
@@ -314,7 +279,7 @@ class Population:
                 units,
                 pi.net_benefit(gains, cost),
                 criterion=criterion,
-                fold=self._fold,
+                fold=self.rows.fold,
                 alpha=alpha,
                 source=source,
             )
@@ -325,7 +290,7 @@ class Population:
         """Returns the weights of a subgroup over all rows, or None for everybody."""
         if mask is None and weights is None:
             return None
-        count = len(self.people)
+        count = len(self.tables.read.people)
         member = np.ones(count)
         for name, given in (("mask", mask), ("weights", weights)):
             if given is None:
@@ -333,7 +298,7 @@ class Population:
             values = np.asarray(given(self.people) if callable(given) else given)
             if values.shape != (count,) or (name == "mask" and values.dtype != bool):
                 kind = "booleans" if name == "mask" else "numbers"
-                if self.copies is not None:
+                if self.tables.read.place is None:
                     raise UserError(
                         f"{name} must be a function that makes {kind} of the covariates: "
                         "of tables that were streamed, rows that agree are one."
@@ -347,41 +312,12 @@ class Population:
         return member
 
 
-def make_population(
-    tables: Sequence[pd.DataFrame],
-    data: TrainingData,
-    rows: HeldOutRows | None,
-    assignment: pi.AssignmentCheck,
-) -> Population | None:
-    """Joins the people of both tables; None if not everybody was held out.
-
-    Args:
-      tables: as they were given, the observational one first.
-      data: the same, encoded.
-      rows: with held-out answers.
-      assignment: of the trial.
-    """
-    if rows is None:
+def make_population(tables: PreparedTables, learned: MethodFit) -> Population | None:
+    """Joins the tables and held-out answers; None if not every row was held out."""
+    place, atoms = learned.held_out_place, learned.held_out_atoms
+    if place is None or atoms is None:
         return None
-    columns = data.encoder.columns
-    parts = [table[columns].copy() for table in tables]
-    for column in columns:
-        if len({part[column].dtype for part in parts}) > 1:  # 1, 1.0, True: one value
-            for part in parts:
-                part[column] = _as_numbers(part[column])
-    z = np.concatenate([table.z for table in data.tables.values()])
-    people = pd.concat(parts, ignore_index=True)
-    copies = None
-    if COPIES in tables[0].columns:
-        copies = np.concatenate([copies_of(table) for table in tables])
-    return Population(people, z, rows, assignment, data.weights_are, copies)
-
-
-def _as_numbers(values: pd.Series) -> pd.Series:
-    try:
-        return values.astype(float)
-    except (TypeError, ValueError):
-        return values.astype(object)
+    return Population(tables, pb.Atoms(*(np.asarray(part)[place] for part in atoms)))
 
 
 def _told(call: Callable[[], _Result]) -> _Result:
@@ -399,7 +335,7 @@ def _is_usable(units: pi.HeldOutUnits, member: np.ndarray, least: int = 5) -> bo
 
 def _group_table(
     groups: Sequence[Subgroup],
-    copies: Int[np.ndarray, " n"] | None,
+    copies: Float[np.ndarray, " n"],
     found: pi.GroupAverages | None,
 ) -> pd.DataFrame:
     columns = ("lower", "upper", "bound_lower", "bound_upper")
@@ -407,10 +343,7 @@ def _group_table(
         name: np.full(len(groups), np.nan) if found is None else getattr(found, name)
         for name in columns
     }
-    people = [
-        int(group.member.sum() if copies is None else copies[group.member].sum())
-        for group in groups
-    ]
+    people = [round(float(copies[group.member].sum())) for group in groups]
     return pd.DataFrame(
         {"people": people, **values},
         index=pd.Index([group.name for group in groups], name="group"),

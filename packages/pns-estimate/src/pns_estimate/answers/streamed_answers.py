@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float
 from pns_estimate._errors import UserError
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
-from pns_estimate.tables.streams import Stream
+from pns_estimate.tables.readers import Frame, Stream
+from pns_estimate.tables.roles import require_columns
 
 _CHUNK = 4096  # distinct people whose draws are held at a time
 _MOST_KNOWN = 2**20  # answers that are remembered
@@ -38,15 +39,16 @@ class StreamedAnswers(NamedTuple):
     sample: pd.DataFrame
 
 
-def check_people(stream: Stream, encoder: Encoder) -> None:
+def check_people(table: Frame | Stream, encoder: Encoder) -> None:
     """Reads all people, and raises if there is one who cannot be answered for."""
-    for frame in stream.frames(_columns(stream, encoder), "checking"):
-        _encode(encoder, frame, stream.name)
+    require_columns(table, encoder.columns)
+    for frame in table.frames(encoder.columns, "checking"):
+        _encode(encoder, frame, table)
 
 
 def write_intervals(
     path: Path,
-    stream: Stream,
+    table: Frame | Stream,
     encoder: Encoder,
     answer: Answer,
     seed: int = 0,
@@ -56,13 +58,13 @@ def write_intervals(
 
     Args:
       path: the Parquet file to write.
-      stream: the people.
+      table: the people.
       encoder: of the fit.
       answer: makes a row of intervals for each person it is given.
       seed: decides who is in the sample.
       csv_path: where to write the same as CSV; nowhere if None.
     """
-    size = stream.num_rows()
+    size = table.num_rows()
     chosen = np.arange(size)
     if size > _SAMPLE:
         chosen = np.random.default_rng(seed).choice(size, _SAMPLE, replace=False)
@@ -72,12 +74,12 @@ def write_intervals(
         text = (
             None if csv_path is None else files.enter_context(complete_file(csv_path))
         )
-        for people, intervals in _answers(stream, encoder, answer):
-            table = pa.Table.from_pandas(intervals, preserve_index=False)
+        for people, intervals in _answers(table, encoder, answer):
+            part = pa.Table.from_pandas(intervals, preserve_index=False)
             if writer is None:
                 first = intervals.head()
-                writer = files.enter_context(pq.ParquetWriter(whole, table.schema))
-            writer.write_table(table)
+                writer = files.enter_context(pq.ParquetWriter(whole, part.schema))
+            writer.write_table(part)
             if text is not None:
                 is_start = intervals.index[0] == 0
                 intervals.to_csv(text, mode="a", header=is_start, index_label="row")
@@ -86,13 +88,17 @@ def write_intervals(
 
 
 def _answers(
-    stream: Stream, encoder: Encoder, answer: Answer
+    table: Frame | Stream, encoder: Encoder, answer: Answer
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Yields people and their intervals; those who share covariates are answered once."""
     place: dict[bytes, int] = {}
     known = pd.DataFrame()
-    for people in stream.frames(_columns(stream, encoder), "intervals"):
-        z, is_outside = _encode(encoder, people, stream.name)
+    require_columns(table, encoder.columns)
+    start = 0
+    for people in table.frames(encoder.columns, "intervals"):
+        people = people.set_axis(pd.RangeIndex(start, start + len(people)))
+        start += len(people)
+        z, is_outside = _encode(encoder, people, table)
         first, group = pm.group_rows(z)
         names = [row.tobytes() for row in z[first]]
         if len(place) > _MOST_KNOWN:
@@ -103,28 +109,19 @@ def _answers(
             rows = first[new[start : start + _CHUNK]]
             parts.append(answer(people.iloc[rows]))
         known = pd.concat(parts, ignore_index=True)
-        start = len(place)
-        place.update((names[i], start + j) for j, i in enumerate(new))
+        known_before = len(place)
+        place.update((names[i], known_before + j) for j, i in enumerate(new))
         found = known.iloc[np.array([place[name] for name in names])[group]]
         yield people, found.set_index(people.index).assign(is_outside=is_outside)
 
 
-def _columns(stream: Stream, encoder: Encoder) -> list[str]:
-    """Returns the columns to read; raises if one is absent."""
-    for column in encoder.columns:
-        if column not in stream.columns:
-            shown = ", ".join(map(repr, stream.columns[:8]))
-            raise UserError(
-                f"the {stream.name} table has no column {column!r}; it has {shown}."
-            )
-    return encoder.columns
-
-
 def _encode(
-    encoder: Encoder, people: pd.DataFrame, name: str
+    encoder: Encoder, people: pd.DataFrame, table: Frame | Stream
 ) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, " n"]]:
     try:
-        return encoder.encode(people, name)
+        return encoder.encode(people, table.name)
     except UserError as error:
+        if isinstance(table, Frame):
+            raise
         rows = f"{people.index[0] + 1:,} to {people.index[-1] + 1:,}"
         raise UserError(f"among rows {rows}, ", *error.parts) from error

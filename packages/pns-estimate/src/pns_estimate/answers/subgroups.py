@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float
 
 from pns_estimate._errors import UserError
 from pns_estimate.tables.columns import quantiles
+from pns_estimate.tables.rows import People
 
 _MOST_LEVELS = 8
 _NUM_PARTS = 4
@@ -24,9 +25,9 @@ class Subgroup(NamedTuple):
 
 
 def find_subgroups(
-    people: pd.DataFrame,
+    people: pd.DataFrame | People,
     columns: Sequence[str] | None = None,
-    copies: Int[np.ndarray, " n"] | None = None,
+    copies: Float[np.ndarray, " n"] | None = None,
 ) -> list[Subgroup]:
     """Makes a group of each category, and of each quarter of a number.
 
@@ -52,7 +53,7 @@ def find_subgroups(
     return groups
 
 
-def _first_columns(columns: list[str], people: pd.DataFrame) -> list[str]:
+def _first_columns(columns: list[str], people: pd.DataFrame | People) -> list[str]:
     """Keeps columns from the first on, while their groups are not too many."""
     sizes = [min(people[column].nunique(), _MOST_LEVELS) for column in columns]
     return [
@@ -71,7 +72,7 @@ def _is_number(values: pd.Series) -> bool:
     )
 
 
-def _split(values: pd.Series, copies: Int[np.ndarray, " n"] | None) -> list[Subgroup]:
+def _split(values: pd.Series, copies: Float[np.ndarray, " n"] | None) -> list[Subgroup]:
     levels = values.dropna().unique()
     if len(levels) <= _MOST_LEVELS or not _is_number(values):
         return [

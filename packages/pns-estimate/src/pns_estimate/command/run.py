@@ -40,8 +40,8 @@ from pns_estimate.tables.checks import TableWarning
 from pns_estimate.tables.columns import Encoder, Missing, Unseen
 from pns_estimate.tables.files import write_json
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
-from pns_estimate.tables.streams import Stream, open_table
-from pns_estimate.tables.training_data import Roles, WeightsAre
+from pns_estimate.tables.readers import Stream, as_table, open_table
+from pns_estimate.tables.roles import Roles, WeightsAre
 
 _FOR_FITS = (
     *(_flags.METHOD, _flags.SEED, _flags.DRAWS, _flags.MISSING, _flags.UNSEEN),
@@ -168,7 +168,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
         checkpoint_dir=out / CHECKPOINTS,
     )
     prepared, people = _prepare(estimator)
-    rows = [f"{number:,}" for number in prepared.data.num_rows.values()]
+    rows = [f"{number:,}" for number in prepared.read.num_rows.values()]
     _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
     estimator._fit_prepared(prepared)
     if pm.is_writer():
@@ -192,22 +192,22 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
         _flags.GROUPS.value,
         _flags.TREATMENT_REFERENCE.value,
         _flags.OUTCOME_REFERENCE.value,
+        _read_assignment(),
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", pi.AssignmentWarning)
         warnings.simplefilter("always", TableWarning)
         prepared = prepare_tables(
-            (observational, experimental),
+            {"observational": observational, "experimental": experimental},
             roles,
             _flags.COVARIATES.value,
-            _read_assignment(),
             estimator.get_params(),
             _flags.MEMORY_GB.value,
         )
     for warning in caught:
         _say(f"warning: {warning.message}")
     if _flags.PREDICT.value is not None:
-        _check_people(people, prepared.data.encoder)
+        _check_people(people, prepared.meaning.encoder)
     return prepared, people
 
 
@@ -227,10 +227,7 @@ def _open(flag: flags.FlagHolder[str | None], name: str) -> pd.DataFrame | Strea
 
 def _check_people(people: pd.DataFrame | Stream, encoder: Encoder) -> None:
     """Raises if there is somebody who cannot be answered for."""
-    if isinstance(people, Stream):
-        check_people(people, encoder)
-    else:
-        encoder.encode(people, "prediction")
+    check_people(as_table(people, "prediction"), encoder)
 
 
 def _read_assignment() -> float | str | None:

@@ -10,6 +10,8 @@ import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float
 
+from pns_estimate.tables.preparation import PreparedTables
+
 _MOST_STRATA = 64
 _LEAST_PEOPLE = 100
 _CONTRADICTION = 0.05  # p-value below which the tables contradict each other
@@ -41,29 +43,28 @@ class Compatibility:
 
 def run_compatibility_test(
     key: jax.Array,
-    counts: pm.Counts,
+    prepared: PreparedTables,
     standardizer: Callable[[np.ndarray], np.ndarray],
-    squares: pm.Counts | None = None,
 ) -> Compatibility:
     """Tests the tables in up to 64 strata of near neighbors.
 
-    Strata are made larger until each has people in the survey and in both arms. Within a
+    Strata are made larger until each has people in the log and in both arms. Within a
     stratum the tables are weighted to one law of the covariates.
 
     Args:
       key: decides ties between people, and the simulation of the critical value.
-      counts: both tables, merged or not.
+      prepared: both tables.
       standardizer: maps covariates to comparable scales.
-      squares: as `counts`, with squares of sampling weights; None for counts of people.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    rows = prepared.rows
+    counts = rows.counts()
     z = standardizer(counts.z)
     observational, experimental = (np.asarray(part, float) for part in counts[1:])
-    chance = pi.experimental_chance(
-        rng, z, observational.sum((1, 2)), experimental.sum((1, 2))
-    )
+    chance = _chance_by_cell(rows, prepared.comparison.chance)
     second = None
-    if squares is not None:
+    if prepared.weights_are == "sampling":
+        squares = rows.squares()
         second = (squares.observational, squares.experimental)
     # Neighbors with a tie are parted by their order, which must not tell their source.
     order = rng.permutation(len(z))
@@ -86,6 +87,16 @@ def run_compatibility_test(
         slack=float(result.slack[result.stratum, place]),
         statistic=result.statistic,
     )
+
+
+def _chance_by_cell(
+    rows: pm.Rows, chance: Float[np.ndarray, " n"] | None
+) -> Float[np.ndarray, " num_cells"]:
+    """Averages the chance to be in the trial over the rows of each cell."""
+    if chance is None:
+        chance = np.full(len(rows.z), 0.5)
+    _, place = pm.distinct_rows(rows.cell)
+    return np.bincount(place, rows.weights * chance) / np.bincount(place, rows.weights)
 
 
 def _first_size(num_rows: int, num_people: float) -> int:

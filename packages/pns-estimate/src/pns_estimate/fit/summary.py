@@ -1,7 +1,7 @@
 """What a fit leaves behind for the report: numbers and names, and no people."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pns_estimate.fit.fitting import CalibratedFit
 from pns_estimate.fit.strata import Compatibility
 from pns_estimate.methods import Method
 from pns_estimate.tables.columns import TwoValues
-from pns_estimate.tables.training_data import EncodedTable, TrainingData
+from pns_estimate.tables.preparation import PreparedTables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,15 +128,14 @@ def _each(kind: type, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
 
 
 def summarize_fit(
-    data: TrainingData,
+    prepared: PreparedTables,
     fit: CalibratedFit,
     method: Method,
     compatibility: Compatibility,
     seed: int | None = None,
-    problems: Sequence[str] = (),
 ) -> FitSummary:
     """Collects what the report shows; shares are weighted as the units are."""
-    history = fit.learned.history
+    history, meaning = fit.learned.history, prepared.meaning
     reliability = _reliability(fit)
     curves = () if reliability is None else (*reliability.joint, *reliability.mu)
     layout = pb.BINARY
@@ -145,12 +144,14 @@ def summarize_fit(
     return FitSummary(
         method=method.name,
         method_sentence=method.sentence,
-        treatment=data.treatment,
-        outcome=data.outcome,
-        covariates=[str(column) for column in data.encoder.columns],
+        treatment=meaning.treatment,
+        outcome=meaning.outcome,
+        covariates=[str(column) for column in meaning.encoder.columns],
         tables={
-            name: _shares(table, data.num_rows[name])
-            for name, table in data.tables.items()
+            source.name: _shares(
+                prepared.rows, number, prepared.read.num_rows[source.name]
+            )
+            for number, source in enumerate(pm.SOURCES)
         },
         compatibility=compatibility,
         steps=[] if history is None else history.step.tolist(),
@@ -163,17 +164,18 @@ def summarize_fit(
         notes=dict(fit.learned.notes),
         residual=_residual(fit.learned.profile),
         seed=seed,
-        problems=list(problems),
+        problems=list(prepared.problems),
     )
 
 
-def _shares(table: EncodedTable, num_rows: int) -> SourceSummary:
-    _, x, y, weights = table
+def _shares(rows: pm.Rows, source: int, num_rows: int) -> SourceSummary:
+    own = rows.source == source
+    x, y, weights = rows.treatment[own], rows.outcome[own], rows.weights[own]
     rates = [
         float(np.average(y[x == arm], weights=weights[x == arm]))
         if (x == arm).any()
         else None
-        for arm in (0, 1)
+        for arm in range(pb.BINARY.num_treatments)
     ]
     treated = float(np.average(x, weights=weights))
     return SourceSummary(num_rows, float(weights.sum()), treated, *rates)

@@ -2,7 +2,6 @@
 
 from pns_estimate.methods import bootstrap, crossfit, ensemble, epinet, plug_in
 from pns_estimate.methods.protocol import (
-    DealtFolds,
     Keys,
     Method,
     MethodFit,
@@ -14,7 +13,6 @@ from pns_estimate.methods.scaled import ScaledSampler
 
 __all__ = [
     "METHODS",
-    "DealtFolds",
     "Keys",
     "Method",
     "MethodFit",

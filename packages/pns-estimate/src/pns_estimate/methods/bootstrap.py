@@ -9,11 +9,16 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float
-from numpy.typing import ArrayLike
+from jaxtyping import Float, Int
 
-from pns_estimate.methods.network import NetworkRecipe, add_counts
-from pns_estimate.methods.protocol import MethodFit, Sampler, row_groups, split_key
+from pns_estimate.methods.network import (
+    NetworkRecipe,
+    add_counts,
+    as_network_recipe,
+    deal_held_out,
+    fit_network,
+)
+from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
 from pns_estimate.methods.registry import register_method
 from pns_estimate.methods.residual import ResidualSampler
 
@@ -156,28 +161,29 @@ class BootstrapMethod:
     num_draws: int
     config: pi.SolveConfig
 
+    def deal(
+        self,
+        key: jax.Array,
+        part: Int[np.ndarray, " n"],
+        groups: Int[np.ndarray, " n"] | None,
+        recipe: pm.Recipe | NetworkRecipe,
+    ) -> Int[np.ndarray, " n"]:
+        """Marks the rows that are held out."""
+        return deal_held_out(key, part, groups, recipe)
+
     def fit(
         self,
         key: jax.Array,
-        counts: pm.Counts,
+        rows: pm.Rows,
         recipe: pm.Recipe | NetworkRecipe,
         progress: bool = False,
-        groups: ArrayLike | None = None,
         checkpoint_dir: Path | None = None,
     ) -> MethodFit:
         """Trains the network and does the solves; with cells, adds their counts."""
-        if not isinstance(recipe, NetworkRecipe):
-            recipe = NetworkRecipe(recipe)
+        recipe = as_network_recipe(recipe)
         keys = split_key(key)
-        result = pm.fit(
-            keys.train,
-            counts,
-            recipe.recipe,
-            progress=progress,
-            groups=row_groups(counts, groups),
-            checkpoint_dir=checkpoint_dir,
-        )
-        merged = pm.merge_counts(counts, only_if_halved=True)
+        result = fit_network(keys.train, rows, recipe, progress, checkpoint_dir)
+        merged = rows.counts(merge=None)
         solved = make_bootstrap(
             keys.solve, result.model, merged, self.scope, self.num_draws, self.config
         )

@@ -10,7 +10,6 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Int
-from numpy.typing import ArrayLike
 
 from pns_estimate._errors import UserError
 from pns_estimate.methods.cells import (
@@ -21,7 +20,6 @@ from pns_estimate.methods.cells import (
 )
 from pns_estimate.methods.members import MembersSampler, link
 from pns_estimate.methods.protocol import (
-    DealtFolds,
     MethodFit,
     Sampler,
     split_key,
@@ -86,35 +84,30 @@ class CrossFitMethod:
     sentence: str
     recipe: CrossFitRecipe
 
+    def deal(
+        self,
+        key: jax.Array,
+        part: Int[np.ndarray, " n"],
+        groups: Int[np.ndarray, " n"] | None,
+        recipe: CrossFitRecipe,
+    ) -> Int[np.ndarray, " n"]:
+        """Deals rows to folds, each of which is held out once."""
+        self._check(recipe)
+        rng = _make_rng(split_key(key).calibrate)
+        return pm.deal_folds(rng, part, recipe.num_folds, groups)
+
     def fit(
         self,
         key: jax.Array,
-        counts: pm.Counts,
+        rows: pm.Rows,
         recipe: CrossFitRecipe,
         progress: bool = False,
-        groups: ArrayLike | None = None,
         checkpoint_dir: Path | None = None,
-        dealt: DealtFolds | None = None,
     ) -> MethodFit:
-        """Trains all members; the sampler needs no further calibration.
-
-        Args:
-          key: decides all randomness.
-          counts: as for `Method.fit`.
-          recipe: settings.
-          progress: whether to show a bar.
-          groups: of each row, a label.
-          checkpoint_dir: as for `Method.fit`.
-          dealt: the folds of the rows, from `deal` with the same key; if None, they are
-            dealt here.
-        """
+        """Trains all members; the sampler needs no further calibration."""
         self._check(recipe)
-        if dealt is None:
-            rng = _make_rng(key)
-            fold = pm.assign_folds(rng, counts, recipe.num_folds, groups)
-            dealt = DealtFolds(fold, rng)
-        fold, rng = dealt
-        folded, held_out_row = pm.fold_counts(counts, fold)
+        rng = _make_rng(jax.random.fold_in(split_key(key).calibrate, 1))
+        folded, place = rows.folded()
         uses_cells = recipe.least_cell_size is not None and are_cells_shared(
             folded.cell_totals()
         )
@@ -137,26 +130,11 @@ class CrossFitMethod:
             standardizer=pm.make_standardizer(folded.counts),
             history=networks.history if networks is not None else None,
             held_out_atoms=corrected.held_out,
-            held_out_row=held_out_row,
-            fold=fold,
+            held_out_place=place,
             is_calibrated=True,
             notes=_describe(recipe, result, corrected.sampler, sampler),
             profile=getattr(sampler, "profile", None),
         )
-
-    def deal(
-        self, key: jax.Array, part: Int[np.ndarray, " n"], recipe: CrossFitRecipe
-    ) -> DealtFolds:
-        """Deals rows to folds as `fit` does, by the part of the data each belongs to.
-
-        Args:
-          key: of the fit.
-          part: of each row, as for `pm.deal_folds`.
-          recipe: settings.
-        """
-        self._check(recipe)
-        rng = _make_rng(key)
-        return DealtFolds(pm.deal_folds(rng, part, recipe.num_folds), rng)
 
     def _check(self, recipe: CrossFitRecipe) -> None:
         if not isinstance(recipe, CrossFitRecipe):
@@ -174,10 +152,7 @@ class CrossFitMethod:
 
 
 def _make_rng(key: jax.Array) -> np.random.Generator:
-    """Makes the generator that deals folds and chooses settings of the draws."""
-    return np.random.default_rng(
-        np.asarray(jax.random.key_data(split_key(key).calibrate))
-    )
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def _load_corrected(folder: Path) -> Sampler:

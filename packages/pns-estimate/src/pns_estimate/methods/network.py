@@ -13,8 +13,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float
-from numpy.typing import ArrayLike
+from jaxtyping import Float, Int
 
 from pns_estimate.methods.cells import (
     LEAST_CELL_SIZE,
@@ -22,7 +21,7 @@ from pns_estimate.methods.cells import (
     describe_residual,
     make_residual_sampler,
 )
-from pns_estimate.methods.protocol import MethodFit, Sampler, row_groups, split_key
+from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
 from pns_estimate.methods.residual import ResidualSampler
 
 _NUM_JUDGED_DRAWS = 64  # of the network, to judge how they and counts are weighed
@@ -110,27 +109,28 @@ class NetworkMethod:
     sentence: str
     recipe: pm.Recipe
 
+    def deal(
+        self,
+        key: jax.Array,
+        part: Int[np.ndarray, " n"],
+        groups: Int[np.ndarray, " n"] | None,
+        recipe: pm.Recipe | NetworkRecipe,
+    ) -> Int[np.ndarray, " n"]:
+        """Marks the rows that are held out."""
+        return deal_held_out(key, part, groups, recipe)
+
     def fit(
         self,
         key: jax.Array,
-        counts: pm.Counts,
+        rows: pm.Rows,
         recipe: pm.Recipe | NetworkRecipe,
         progress: bool = False,
-        groups: ArrayLike | None = None,
         checkpoint_dir: Path | None = None,
     ) -> MethodFit:
         """Trains the network; with a residual the sampler needs no calibration."""
-        if not isinstance(recipe, NetworkRecipe):
-            recipe = NetworkRecipe(recipe)
+        recipe = as_network_recipe(recipe)
         keys = split_key(key)
-        result = pm.fit(
-            keys.train,
-            counts,
-            recipe.recipe,
-            progress=progress,
-            groups=row_groups(counts, groups),
-            checkpoint_dir=checkpoint_dir,
-        )
+        result = fit_network(keys.train, rows, recipe, progress, checkpoint_dir)
         inner = NetworkSampler(result.model)
         return add_counts(keys.calibrate, inner, result, recipe.least_cell_size)
 
@@ -139,6 +139,44 @@ class NetworkMethod:
         if (folder / "residual.npz").exists():
             return ResidualSampler.load(folder, load_network)
         return load_network(folder)
+
+
+def as_network_recipe(recipe: pm.Recipe | NetworkRecipe) -> NetworkRecipe:
+    """Returns a recipe that says what becomes of the counts of cells."""
+    return recipe if isinstance(recipe, NetworkRecipe) else NetworkRecipe(recipe)
+
+
+def deal_held_out(
+    key: jax.Array,
+    part: Int[np.ndarray, " n"],
+    groups: Int[np.ndarray, " n"] | None,
+    recipe: pm.Recipe | NetworkRecipe,
+) -> Int[np.ndarray, " n"]:
+    """Marks rows that are held out by 1; see `Method.deal`."""
+    seed = np.asarray(jax.random.key_data(jax.random.split(split_key(key).train, 5)[1]))
+    fraction = as_network_recipe(recipe).recipe.training.held_out_fraction
+    return pm.deal_held_out(np.random.default_rng(seed), len(part), fraction, groups)
+
+
+def fit_network(
+    key: jax.Array,
+    rows: pm.Rows,
+    recipe: NetworkRecipe,
+    progress: bool,
+    checkpoint_dir: Path | None,
+) -> pm.FitResult:
+    """Trains a network on the rows that are not held out."""
+    assert rows.fold is not None
+    merge = recipe.recipe.training.merge
+    seen, held_out = (rows.take(rows.fold == part) for part in (0, 1))
+    return pm.fit(
+        key,
+        seen.counts(merge),
+        recipe.recipe,
+        progress=progress,
+        checkpoint_dir=checkpoint_dir,
+        held_out=held_out.counts(merge),
+    )
 
 
 def add_counts(

@@ -16,7 +16,6 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
 
 
 class Sampler(Protocol):
@@ -76,9 +75,8 @@ class MethodFit(NamedTuple):
       standardizer: maps covariates [n, d] to comparable scales, to find neighbors.
       history: losses by step, or None for a method that does not iterate.
       held_out_atoms: [n] of the held-out rows, if the sampler itself saw them.
-      held_out_row: of each row that was given, its place in `held_out`; None unless
-        every row was held out once.
-      fold: of each row that was given; None as `held_out_row`.
+      held_out_place: of each row of the fit, its place in `held_out`; None unless every
+        row was held out once.
       is_calibrated: whether the draws need no scale from held-out units.
       notes: what people who read a report should know of the fit, by label.
       profile: the likelihood by which counts of cells were weighed, if they were.
@@ -89,23 +87,10 @@ class MethodFit(NamedTuple):
     standardizer: Any
     history: pm.History | None = None
     held_out_atoms: pb.Atoms | None = None
-    held_out_row: Int[np.ndarray, " num_rows"] | None = None
-    fold: Int[np.ndarray, " num_rows"] | None = None
+    held_out_place: Int[np.ndarray, " num_rows"] | None = None
     is_calibrated: bool = False
     notes: Mapping[str, str] = MappingProxyType({})
     profile: pi.ResidualProfile | None = None
-
-
-class DealtFolds(NamedTuple):
-    """Folds that were dealt before the fit, to rows that were merged since.
-
-    Attributes:
-      fold: of each row.
-      rng: that dealt them, and decides what comes after.
-    """
-
-    fold: Int[np.ndarray, " n"]
-    rng: np.random.Generator
 
 
 class Method(Protocol):
@@ -126,24 +111,38 @@ class Method(Protocol):
         """Its default settings, a `pm.Recipe` for networks."""
         ...
 
+    def deal(
+        self,
+        key: jax.Array,
+        part: Int[np.ndarray, " n"],
+        groups: Int[np.ndarray, " n"] | None,
+        recipe: Any,
+    ) -> Int[np.ndarray, " n"]:
+        """Deals the rows of the tables to folds; what is held out are whole rows.
+
+        Args:
+          key: of the fit.
+          part: of each row: 0 in the log, 1 and 2 in the arms of the trial.
+          groups: of each row, a number; rows of a group are held out together.
+          recipe: the method's settings.
+        """
+        ...
+
     def fit(
         self,
         key: jax.Array,
-        counts: pm.Counts,
+        rows: pm.Rows,
         recipe: Any,
         progress: bool = False,
-        groups: ArrayLike | None = None,
         checkpoint_dir: Path | None = None,
     ) -> MethodFit:
-        """Learns from both tables.
+        """Learns from all tables.
 
         Args:
           key: decides all randomness.
-          counts: one row per row of the tables, the observational ones first; one count
-            of it is not 0, the row's weight. What is held out are whole rows.
+          rows: of all tables, with the folds that `deal` gave them.
           recipe: the method's settings.
           progress: whether to show a bar.
-          groups: of each row, a label; rows of a group are held out together.
           checkpoint_dir: of this fit alone; where to keep the state of training, and
             to continue from. None keeps nothing.
         """
@@ -160,11 +159,6 @@ class Keys(NamedTuple):
     train: jax.Array
     solve: jax.Array
     calibrate: jax.Array
-
-
-def row_groups(counts: pm.Counts, groups: ArrayLike | None) -> ArrayLike:
-    """Returns the groups; without any, each row has one of its own."""
-    return np.arange(len(counts.z)) if groups is None else groups
 
 
 def split_key(key: jax.Array) -> Keys:

@@ -5,15 +5,18 @@ that chance alone hardly meets them.
 """
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import pns_infer as pi
-from jaxtyping import Float, Int
+import pns_models as pm
+from jaxtyping import Float
 
 from pns_estimate._errors import UserError
-from pns_estimate.tables.columns import Covariate, copies_of
-from pns_estimate.tables.training_data import EncodedTable, TrainingData, choose_rows
+from pns_estimate.tables.columns import Column, Covariate
+from pns_estimate.tables.roles import Roles
+from pns_estimate.tables.rows import Meaning, TrainingRows
 
 _UNBALANCED = 0.001  # p-value below which covariates predict the arm
 _BALANCED = 0.05  # p-value above which a log looks like a trial
@@ -34,16 +37,20 @@ class TableWarning(UserWarning):
 
 
 def find_problems(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
-    data: TrainingData,
+    read: TrainingRows,
+    meaning: Meaning,
+    roles: Roles,
     trial: pi.AssignmentCheck,
+    comparison: pi.SourceComparison,
 ) -> list[str]:
-    """Looks for tables and columns that are not what they are taken for.
+    """Looks for tables that are not what they are taken for.
 
     Args:
-      tables: as they were given, the observational one first.
-      data: both, encoded.
+      read: rows of all tables.
+      meaning: what values mean.
+      roles: what columns mean.
       trial: how the trial assigned.
+      comparison: of the sources' covariates.
 
     Returns:
       Sentences for the user.
@@ -51,55 +58,45 @@ def find_problems(
     Raises:
       UserError: if both tables are the same.
     """
-    copies = [copies_of(table) for table in tables]
-    problems = [
-        *_find_shared_rows(data, *copies),
-        *_find_swap(data, trial),
-        *_find_poor_overlap(data, copies),
-        *_find_rare(data),
+    return [
+        *_find_shared_rows(read, roles),
+        *_find_swap(read.rows, trial),
+        *_find_poor_overlap(read.rows, meaning, comparison),
+        *_find_rare(read.rows, meaning),
     ]
-    sizes = [int(part.sum()) for part in copies]
-    for covariate in data.encoder.covariates:
-        parts = [table[covariate.column] for table in tables]
-        problem = _suspect_column(covariate, parts, sizes)
-        if problem is not None:
-            problems.append(problem)
-    return problems
 
 
-def _find_shared_rows(
-    data: TrainingData,
-    log_copies: Int[np.ndarray, " n"],
-    trial_copies: Int[np.ndarray, " m"],
-) -> list[str]:
+def _find_shared_rows(read: TrainingRows, roles: Roles) -> list[str]:
     """Raises if the tables are one; says if one holds rows of the other.
 
     Two different people may agree in everything. How often they do is seen within the
     trial, and by Jensen's inequality bounds how often a row of it is found in the log.
     """
-    tables, copies = list(data.tables.values()), (log_copies, trial_copies)
-    num_log, num_trial = (int(part.sum()) for part in copies)
+    rows = read.rows
+    weight = rows.weights / rows.copies if roles.weights_are == "sampling" else None
+    _, kind = pm.distinct_rows(rows.cell, rows.treatment, rows.outcome, weight)
+    copies = rows.copies
+    sizes = np.stack(
+        [np.bincount(kind, copies * s) for s in (~rows.is_trial, rows.is_trial)]
+    )
+    num_log, num_trial = read.num_rows.values()
     if num_log == num_trial >= 20:
-        log, trial = (_hash_rows(table, table.weights) for table in tables)
-        is_same = np.array_equal(log, trial)
-        if num_log >= 200:
-            is_same = is_same or np.array_equal(np.sort(log), np.sort(trial))
+        is_same = num_log >= 200 and np.array_equal(*sizes)
+        if read.place is not None:
+            each = np.stack([kind[read.place], read.weights])
+            is_same = is_same or np.array_equal(each[:, :num_log], each[:, num_log:])
         if is_same:
             raise UserError(
                 "both tables hold the same rows; give the people who chose as the "
                 "observational table, and those assigned at random as the experimental one."
             )
-    per_row = [t.weights / n for t, n in zip(tables, copies, strict=True)]
-    are_cells = data.weights_are == "frequency" and any((w != 1).any() for w in per_row)
-    if are_cells or num_trial < 20:
+    if (roles.weights is not None and weight is None) or num_trial < 20:
         return []  # cells recur
-    log, trial = (_hash_rows(t, w) for t, w in zip(tables, per_row, strict=True))
-    group = np.unique(trial, return_inverse=True)[1]
-    count = np.bincount(group, trial_copies)  # of the rows that agree in everything
-    pairs = 1 + np.sum(count * (count - 1)) / 2
+    log, own = sizes
+    pairs = 1 + np.sum(own * (own - 1)) / 2
     chance = pairs / (num_trial * (num_trial - 1) / 2)
     expected = 1 - np.exp(-chance * num_log)
-    found = float(np.average(np.isin(trial, log), weights=trial_copies))
+    found = float(np.average(log > 0, weights=own))
     if found < 0.2 or found < 4 * expected:
         return []
     problem = (
@@ -109,130 +106,119 @@ def _find_shared_rows(
     return [problem]
 
 
-def _hash_rows(table: EncodedTable, weights: Float[np.ndarray, " n"]) -> np.ndarray:
-    columns = np.column_stack([*table[:3], weights])
-    return pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy()
-
-
-def _find_swap(data: TrainingData, trial: pi.AssignmentCheck) -> list[str]:
+def _find_swap(rows: pm.Rows, trial: pi.AssignmentCheck) -> list[str]:
     if trial.balance.p_value >= _UNBALANCED:
         return []
-    z, x, _, weights = data.tables["observational"]
-    residual = x - np.average(x, weights=weights)
-    copies = weights if data.weights_are == "frequency" else None
-    log = pi.score_test(residual, np.asarray(z, float), weights, copies=copies)
-    if log.p_value < _BALANCED or not 0 < x.mean() < 1:
+    log = rows.take(~rows.is_trial)
+    share = np.average(log.treatment, weights=log.weights)
+    test = pi.score_test(log.treatment - share, log.z, log.weights, copies=log.copies)
+    if test.p_value < _BALANCED or not 0 < share < 1:
         return []
     problem = (
         "the tables may be swapped: covariates predict the treatment in the experimental "
         f"table (p = {trial.balance.p_value:.1g}), and not in the observational one (p = "
-        f"{log.p_value:.2f})."
+        f"{test.p_value:.2f})."
     )
     return [problem]
 
 
 def _find_poor_overlap(
-    data: TrainingData, copies: list[Int[np.ndarray, " n"]]
+    rows: pm.Rows, meaning: Meaning, comparison: pi.SourceComparison
 ) -> list[str]:
-    """Says whether a table has people whose like the other hardly has.
+    """Says whether a table has rows with almost no comparable rows in the other.
 
     By the ratio of the covariates' densities, and by the range of each covariate.
     """
-    rng = np.random.default_rng(0)
-    parts = [
-        _some_rows(rng, table, number)
-        for table, number in zip(data.tables.values(), copies, strict=True)
-    ]
-    z = np.concatenate([part[0] for part in parts])
+    chosen = np.arange(len(rows.z))
+    if len(chosen) > _COMPARED_ROWS:
+        rng = np.random.default_rng(0)
+        chosen = rng.choice(len(chosen), _COMPARED_ROWS, replace=False)
+    some = rows.take(chosen)
+    z = some.z.astype(float)
     deviation = z.std(axis=0)
     z = (z - z.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    counts = [part[1] / part[1].mean() for part in parts]
-    size = len(counts[0])
-    ours = np.concatenate([counts[0], np.zeros(len(counts[1]))])
-    theirs = np.concatenate([np.zeros(size), counts[1]])
-    chance = pi.experimental_chance(rng, z, ours, theirs)
-    tiny = np.finfo(float).tiny
-    log_ratio = np.log(chance + tiny) - np.log(1 - chance + tiny)
-    log_ratio += np.log(size / len(counts[1]))  # density of the trial over the log's
+    log_ratio = np.zeros(len(z))  # of the trial's density over the log's
+    if comparison.chance is not None:
+        log_ratio = pi.log_density_ratio(comparison.chance, rows.is_trial, rows.weights)
+        log_ratio = log_ratio[chosen]
     problems = []
-    for part, sign, name, other in (
-        (slice(None, size), -1, "observational", "experimental"),
-        (slice(size, None), 1, "experimental", "observational"),
-    ):
-        weights = (ours + theirs)[part]
-        is_alone = sign * log_ratio[part] > np.log(_RARE_RATIO)
-        alone = float(np.average(is_alone, weights=weights))
-        rest = z[size:] if sign < 0 else z[:size]
-        if len(rest) >= _LEAST_RANGE:
-            is_outside = (z[part] < rest.min(axis=0)) | (z[part] > rest.max(axis=0))
+    for sign, own, other in zip((-1, 1), pm.SOURCES, pm.SOURCES[::-1], strict=True):
+        inside = some.is_trial == (own.role == "trial")
+        weights = some.weights[inside]
+        alone = 0.0
+        if len(weights):
+            is_alone = sign * log_ratio[inside] > np.log(_RARE_RATIO)
+            alone = float(np.average(is_alone, weights=weights))
+        rest = z[~inside]
+        if len(rest) >= _LEAST_RANGE and len(weights):
+            is_outside = (z[inside] < rest.min(axis=0)) | (z[inside] > rest.max(axis=0))
             outside = np.average(is_outside, axis=0, weights=weights)
             alone = max(alone, float(outside.max()))
         if alone > _MOST_ALONE:
             problems.append(
-                f"{alone:.0%} of the {name} table are people whose like the {other} "
-                f"table hardly has; they differ most in {_differs_most(data, z, size)}; "
-                "what is said of them rests on the networks."
+                f"{alone:.0%} of the rows of the {own.name} table have almost no "
+                f"comparable rows in the {other.name} one; they differ most in "
+                f"{_differs_most(meaning, z, some.is_trial)}; what is said of them rests on "
+                "the networks."
             )
     return problems
 
 
-def _some_rows(
-    rng: np.random.Generator, table: EncodedTable, copies: Int[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, " m"]]:
-    rows = choose_rows(rng, copies, _COMPARED_ROWS)
-    return np.asarray(table.z[rows], float), (table.weights / copies)[rows]
-
-
-def _differs_most(data: TrainingData, z: Float[np.ndarray, "n d"], size: int) -> str:
+def _differs_most(
+    meaning: Meaning, z: Float[np.ndarray, "n d"], is_trial: np.ndarray
+) -> str:
     """Names the covariate whose standardized means differ most."""
-    difference = np.abs(z[:size].mean(axis=0) - z[size:].mean(axis=0))
+    difference = np.abs(z[is_trial].mean(axis=0) - z[~is_trial].mean(axis=0))
     place = int(difference.argmax())
-    for covariate in data.encoder.covariates:
-        place -= covariate.indicator + max(len(covariate.levels), 1)
+    for covariate in meaning.encoder.covariates:
+        place -= covariate.width
         if place < 0:
             return repr(covariate.column)
     raise AssertionError("every column of z belongs to a covariate")
 
 
-def _find_rare(data: TrainingData) -> list[str]:
+def _find_rare(rows: pm.Rows, meaning: Meaning) -> list[str]:
     problems = []
-    for name, table in data.tables.items():
-        for arm, value in enumerate((data.treatment.zero, data.treatment.one)):
-            chosen = table.x == arm
-            people = table.weights[chosen].sum()
-            label = f"{data.treatment.column} = {value}"
+    treatment, outcome = meaning.treatment, meaning.outcome
+    for number, source in enumerate(pm.SOURCES):
+        for arm, value in enumerate((treatment.zero, treatment.one)):
+            chosen = (rows.source == number) & (rows.treatment == arm)
+            people = rows.weights[chosen].sum()
+            label = f"{treatment.column} = {value}"
             if people < _FEW_IN_ARM:
                 problems.append(
-                    f"the {name} table has only {people:.0f} people with {label}."
+                    f"the {source.name} table has only {people:.0f} people with {label}."
                 )
                 continue
-            if name == "observational":
+            if source.role == "log":
                 continue  # its frequencies need not be precise in each arm
-            with_it = table.weights[chosen & (table.y == 1)].sum()
-            for count, outcome in (
-                (with_it, data.outcome.one),
-                (people - with_it, data.outcome.zero),
+            with_it = rows.weights[chosen & (rows.outcome == 1)].sum()
+            for count, level in (
+                (with_it, outcome.one),
+                (people - with_it, outcome.zero),
             ):
                 if count < _FEW_OUTCOMES:
                     problems.append(
-                        f"of the {people:,.0f} people with {label} in the {name} table "
-                        f"only {count:.0f} have {data.outcome.column} = {outcome}; "
+                        f"of the {people:,.0f} people with {label} in the {source.name} "
+                        f"table only {count:.0f} have {outcome.column} = {level}; "
                         "intervals rest on normal approximations, which are poor for so "
                         "few."
                     )
     return problems
 
 
-def _suspect_column(
-    covariate: Covariate, parts: list[pd.Series], sizes: list[int]
-) -> str | None:
+def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> list[str]:
     """Says whether a covariate looks like a date or an identifier.
 
     Args:
       covariate: the column.
       parts: its values in each table.
-      sizes: rows that each table stands for.
     """
+    problem = _suspicion(covariate, parts)
+    return [] if problem is None else [problem]
+
+
+def _suspicion(covariate: Covariate, parts: Sequence[Column]) -> str | None:
     name = covariate.column
     if covariate.kind == "category":
         if all(_DATE.fullmatch(level) for level in covariate.levels):
@@ -241,21 +227,26 @@ def _suspect_column(
                 "own; give a number, such as days since a first date, or leave it out."
             )
         return None
-    values = pd.concat([part.dropna() for part in parts]).to_numpy(float)
+    values = pd.concat([part.values.dropna() for part in parts]).to_numpy(float)
+    if not np.all(values == np.round(values)):
+        return None
     different = np.unique(values)
-    if len(different) < 20 or not np.all(different == np.round(different)):
+    if len(different) < 20:
         return None
     if _are_dates(different):
         return (
             f"the covariate {name!r} looks like dates written as numbers, such as "
             f"{different[0]:.0f}; give days since a first date, or leave it out."
         )
-    is_distinct = [len(part) for part in parts] == sizes and all(
-        part.dropna().is_unique for part in parts
+    sizes = [part.num_rows for part in parts]
+    is_distinct = all(
+        len(part.values) == part.num_rows and part.values.dropna().is_unique
+        for part in parts
     )
     is_named = _ID_NAME.fullmatch(str(name)) is not None
     is_ordered = is_distinct and all(
-        part.is_monotonic_increasing or part.is_monotonic_decreasing for part in parts
+        part.values.is_monotonic_increasing or part.values.is_monotonic_decreasing
+        for part in parts
     )
     is_dense = np.ptp(different) < 2 * max(sizes)
     is_huge = np.abs(different).max() > 1e9

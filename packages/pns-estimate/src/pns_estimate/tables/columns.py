@@ -1,24 +1,42 @@
 """Columns of real tables as numbers: two-valued columns, and covariates."""
 
 import dataclasses
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 
 from pns_estimate._errors import Setting, UserError
 
 Missing = Literal["error", "indicator"]
 Unseen = Literal["error", "unknown"]
-COPIES = "__rows__"
-"""A column of tables whose rows each stand for several that agree: how many."""
+_MOST_LEVELS = 200  # of a text column; more are an error
 
 
-def copies_of(table: pd.DataFrame) -> np.ndarray:
-    """Returns how many rows each row stands for: 1, unless the table says otherwise."""
-    if COPIES in table.columns:
-        return table[COPIES].to_numpy()
-    return np.ones(len(table), int)
+class Column(NamedTuple):
+    """The values of a column in one table.
+
+    Attributes:
+      table: what to call the table in messages.
+      values: as they come; each once, if the table is streamed.
+      copies: how many rows each value stands for.
+    """
+
+    table: str
+    values: pd.Series
+    copies: np.ndarray
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table."""
+        return int(self.copies.sum())
+
+    @property
+    def num_missing(self) -> int:
+        """Rows without a value."""
+        return int(self.copies[self.values.isna()].sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,26 +67,24 @@ class TwoValues:
 
 
 def find_two_values(
-    tables: dict[str, pd.DataFrame], column: str, role: str, reference: Any = None
+    parts: Sequence[Column], column: str, role: str, reference: Any = None
 ) -> TwoValues:
     """Finds the two values of a column that tables share.
 
     Args:
-      tables: by what to call them in messages.
+      parts: its values in each table.
       column: its name.
       role: 'treatment' or 'outcome'.
       reference: the value that counts as 0; needed unless values are 0/1 or booleans.
     """
     seen: list[Any] = []
-    for name, table in tables.items():
-        values = _column(table, column, name)
-        if values.isna().any():
-            absent = copies_of(table)[values.isna()].sum()
+    for part in parts:
+        if part.num_missing:
             raise UserError(
-                f"the {role} {column!r} of the {name} table is missing in {absent} rows; "
-                "drop or complete them."
+                f"the {role} {column!r} of the {part.table} table is missing in "
+                f"{part.num_missing} rows; drop or complete them."
             )
-        seen += [v for v in _plain(values).unique().tolist() if v not in seen]
+        seen += [v for v in _plain(part.values).unique().tolist() if v not in seen]
     if len(seen) != 2:
         shown = sorted(map(str, seen))[:6]
         raise UserError(
@@ -122,6 +138,11 @@ class Covariate:
     indicator: bool = False
     fill: float = 0.0
 
+    @property
+    def width(self) -> int:
+        """Numbers that a value becomes."""
+        return self.indicator + max(len(self.levels), 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
@@ -141,14 +162,27 @@ class Encoder:
         """Names of the columns it reads."""
         return [covariate.column for covariate in self.covariates]
 
-    def encode(self, table: pd.DataFrame, name: str) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def width(self) -> int:
+        """Numbers that a row becomes."""
+        return sum(covariate.width for covariate in self.covariates)
+
+    def encode(
+        self, table: pd.DataFrame, name: str, out: np.ndarray | None = None
+    ) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, " n"]]:
         """Encodes rows.
+
+        Args:
+          table: has the columns of training.
+          name: what to call it in messages.
+          out: where to write z; a new array if None.
 
         Returns:
           z [n, d] float32, and [n] whether a row lies outside what training saw.
         """
-        parts: list[np.ndarray] = []
+        z = np.empty((len(table), self.width), np.float32) if out is None else out
         outside = np.zeros(len(table), bool)
+        place = 0
         for covariate in self.covariates:
             values = _column(table, covariate.column, name)
             missing = values.isna().to_numpy()
@@ -160,14 +194,16 @@ class Encoder:
                     ".",
                 )
             if covariate.indicator:
-                parts.append(missing)
+                z[:, place] = missing
+                place += 1
             if covariate.kind == "number":
                 numbers = _numbers(values, covariate.column, name)
                 outside |= ~missing & (
                     (numbers < covariate.low) | (numbers > covariate.high)
                 )
                 # Centred in double precision: a time stamp keeps its seconds.
-                parts.append(np.where(missing, 0.0, numbers - covariate.fill))
+                z[:, place] = np.where(missing, 0.0, numbers - covariate.fill)
+                place += 1
                 continue
             text = _text(values)
             known = np.isin(text, covariate.levels) | missing
@@ -182,9 +218,10 @@ class Encoder:
                         " to allow them.",
                     )
                 outside |= ~known
-            parts += [text == level for level in covariate.levels]
-        matrix = np.stack([np.asarray(part, np.float32) for part in parts], axis=1)
-        return matrix, outside
+            for level in covariate.levels:
+                z[:, place] = text == level
+                place += 1
+        return z, outside
 
     def to_json(self) -> dict[str, Any]:
         """Returns nested plain values."""
@@ -200,33 +237,8 @@ class Encoder:
         return cls(covariates, values["unseen"])
 
 
-def make_encoder(
-    tables: dict[str, pd.DataFrame],
-    columns: list[str],
-    missing: Missing = "error",
-    unseen: Unseen = "error",
-    max_levels: int = 200,
-) -> Encoder:
-    """Learns how to encode columns from the tables of training.
-
-    Args:
-      tables: by what to call them in messages.
-      columns: the covariates.
-      missing: 'error', or 'indicator': a column that says so, and the median.
-      unseen: what to do later with a category that is not in these tables.
-      max_levels: more values than this in a text column are an error.
-    """
-    copies = {name: copies_of(table) for name, table in tables.items()}
-    covariates = [
-        _make_covariate(
-            {name: _column(table, column, name) for name, table in tables.items()},
-            copies,
-            column,
-            missing,
-            max_levels,
-        )
-        for column in columns
-    ]
+def make_encoder(covariates: Sequence[Covariate], unseen: Unseen = "error") -> Encoder:
+    """Puts covariates together; raises if none of them varies."""
     varies = any(
         (c.kind == "number" and c.high > c.low) or len(c.levels) > 1 for c in covariates
     )
@@ -238,47 +250,39 @@ def make_encoder(
     return Encoder(tuple(covariates), unseen)
 
 
-def _make_covariate(
-    parts: dict[str, pd.Series],
-    copies: dict[str, np.ndarray],
-    column: str,
-    missing: Missing,
-    max_levels: int,
+def make_covariate(
+    parts: Sequence[Column], column: str, missing: Missing = "error"
 ) -> Covariate:
     """Learns how to encode one column from its values in each table.
 
     Args:
-      parts: its values, by table.
-      copies: how many rows each value stands for, by table.
+      parts: its values.
       column: its name.
-      missing: as for `make_encoder`.
-      max_levels: as for `make_encoder`.
+      missing: 'error', or 'indicator': a column that says so, and the median.
     """
-    if all(part.isna().all() for part in parts.values()):
+    known = [part for part in parts if part.values.notna().any()]
+    if not known:
         raise UserError(f"the covariate {column!r} has no values at all.")
-    numeric = [_is_number(part) for part in parts.values() if part.notna().any()]
-    if len(set(numeric)) > 1:
+    numeric = {_is_number(part.values) for part in known}
+    if len(numeric) > 1:
         raise UserError(
             f"the covariate {column!r} holds numbers in one table and text in another; "
             "make them alike."
         )
-    for name, part in parts.items():
-        if missing == "error" and part.isna().any():
-            absent = copies[name][part.isna()].sum()
+    for part in parts:
+        if missing == "error" and part.num_missing:
             raise UserError(
-                f"the covariate {column!r} of the {name} table is missing in {absent} "
-                "rows; complete them, or fit with ",
+                f"the covariate {column!r} of the {part.table} table is missing in "
+                f"{part.num_missing} rows; complete them, or fit with ",
                 Setting("missing", "indicator"),
                 ".",
             )
     # With the policy 'indicator' people without a value may come later, too.
     indicator = missing == "indicator"
-    if numeric[0]:
-        numbers = np.concatenate(
-            [_numbers(part, column, name) for name, part in parts.items()]
-        )
+    if numeric == {True}:
+        numbers = np.concatenate([_numbers(p.values, column, p.table) for p in parts])
         is_known = ~np.isnan(numbers)
-        known = np.concatenate(list(copies.values()))[is_known]
+        copies = np.concatenate([part.copies for part in parts])[is_known]
         numbers = numbers[is_known]
         return Covariate(
             column,
@@ -286,10 +290,10 @@ def _make_covariate(
             low=float(numbers.min()),
             high=float(numbers.max()),
             indicator=indicator,
-            fill=float(quantiles(numbers, known, np.array([0.5]))[0]),
+            fill=float(quantiles(numbers, copies, np.array([0.5]))[0]),
         )
-    levels = sorted({v for part in parts.values() for v in set(_text(part.dropna()))})
-    if len(levels) > max_levels:
+    levels = sorted({v for part in parts for v in set(_text(part.values.dropna()))})
+    if len(levels) > _MOST_LEVELS:
         raise UserError(
             f"the covariate {column!r} has {len(levels)} different values; leave it out "
             "of covariates, or group its values."

@@ -1,130 +1,220 @@
 """Everything about two tables that can be checked before anything is learned."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
-import pandas as pd
+import numpy as np
+import pns_bounds as pb
 import pns_infer as pi
+import pns_models as pm
 
-from pns_estimate.methods import DealtFolds, get_method
-from pns_estimate.tables.assignment import check_trial, split_assignment
-from pns_estimate.tables.checks import TableWarning, find_problems
-from pns_estimate.tables.streamed_tables import (
-    NAMES,
-    StreamedTables,
-    open_streams,
-    roles_of_distinct,
-    split_folds,
+from pns_estimate._errors import Setting, UserError, as_user_errors
+from pns_estimate.methods import get_method
+from pns_estimate.tables.checks import TableWarning, find_problems, suspect_column
+from pns_estimate.tables.columns import (
+    find_two_values,
+    make_covariate,
+    make_encoder,
 )
-from pns_estimate.tables.streams import Stream, open_table
-from pns_estimate.tables.training_data import (
+from pns_estimate.tables.readers import Frame, Stream, as_table, open_table
+from pns_estimate.tables.roles import (
     Roles,
-    TrainingData,
-    encode_again,
-    read_training_data,
+    WeightsAre,
+    choose_covariates,
+    number_groups,
 )
+from pns_estimate.tables.rows import Meaning, TrainingRows, find_parts, read_rows
+
+_NUM_FOLDS = 5  # of the comparison of sources, for methods with fewer
+_TOO_FEW = {
+    False: "there are too few people to learn from: some of both tables are held out to "
+    "judge the fit; give larger tables, or smaller groups.",
+    True: "there are too few rows for cross-fitting: each fold needs rows of the "
+    "observational table and of both arms of the experimental one; give larger tables, "
+    "smaller groups, fewer folds in the recipe, or another method.",
+}
+
+
+@contextmanager
+def few_rows_as_user_error() -> Iterator[None]:
+    """Says in the words of the front door that there are too few rows."""
+    try:
+        yield
+    except pm.TooFewRowsError as error:
+        raise UserError(_TOO_FEW[error.part == "fold"]) from error
 
 
 class PreparedTables(NamedTuple):
     """Two tables that a method can learn from.
 
     Attributes:
-      observational: people who chose, as they were given; of a stream, distinct rows.
-      experimental: people assigned at random, likewise.
-      data: both, checked and encoded.
+      read: their rows, and who they are.
+      meaning: what values of the columns mean.
+      weights_are: what weights mean; None if there are none.
       trial: how the trial assigned.
+      comparison: of the sources' covariates.
       problems: why tables and columns may not be what they are taken for.
-      roles: what their columns mean.
-      assignment: as for `PnsEstimator.fit`.
-      streamed: where they come from, if they were not given as a whole.
     """
 
-    observational: pd.DataFrame
-    experimental: pd.DataFrame
-    data: TrainingData
+    read: TrainingRows
+    meaning: Meaning
+    weights_are: WeightsAre | None
     trial: pi.AssignmentCheck
+    comparison: pi.SourceComparison
     problems: list[str]
-    roles: Roles
-    assignment: float | str | None = None
-    streamed: StreamedTables | None = None
+
+    @property
+    def rows(self) -> pm.Rows:
+        """Rows of all sources, with folds."""
+        return self.read.rows
 
 
 def prepare_tables(
-    tables: tuple[Any, Any],
+    tables: Mapping[str, Any],
     roles: Roles,
     covariates: Sequence[str] | None,
-    assignment: float | str | None,
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
     memory_gb: float = 4.0,
 ) -> PreparedTables:
-    """Reads, checks and encodes two tables; warns of what looks wrong.
+    """Reads, checks and encodes tables, and deals their rows to folds; warns of problems.
 
     Args:
-      tables: the observational and the experimental one; DataFrames, paths or streams.
+      tables: DataFrames, paths or streams by name of the source, see `pm.SOURCES`.
       roles: what columns mean.
       covariates: as for `PnsEstimator.fit`.
-      assignment: as for `PnsEstimator.fit`.
       settings: of the estimator, checked.
       memory_gb: as for `PnsEstimator.fit`.
     """
-    get_method(settings["method"])  # raises for a name that is no method
-    opened = [
-        open_table(table, name, memory_gb, settings["progress"])
-        for table, name in zip(tables, NAMES, strict=True)
-    ]
-    streamed = None
-    if any(isinstance(table, Stream) for table in opened):
-        streamed = open_streams(
-            opened, roles, covariates, assignment, settings["method"], memory_gb
+    method = get_method(settings["method"])
+    recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
+    opened: list[Frame | Stream] = [
+        as_table(
+            open_table(tables[s.name], s.name, memory_gb, settings["progress"]), s.name
         )
-        opened = streamed.distinct_rows()
-        roles, covariates = roles_of_distinct(roles), streamed.covariates
-    first, second, probability = split_assignment(opened[0], opened[1], assignment)
-    policies = (settings["missing"], settings["unseen"], int(settings["seed"]))
-    data = read_training_data(first, second, roles, covariates, *policies)
+        for s in pm.SOURCES
+    ]
+    roles.check()
+    _check_streams(opened, roles)
+    meaning, suspects = _learn(opened, roles, covariates, settings)
+    groups = None if roles.groups is None else number_groups(opened, roles.groups)
+    part = find_parts(opened, meaning.treatment)
+    _check_arms(part, meaning)
+    key = jax.random.key(int(settings["seed"]))
+    with few_rows_as_user_error():
+        fold = method.deal(key, part, groups, recipe)
+    read = read_rows(
+        opened, roles, meaning, fold, groups, int(settings["seed"]), memory_gb
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", pi.AssignmentWarning)
-        trial = check_trial(data, probability)
+        trial = _check_trial(read.rows, roles)
+    comparison = compare(read.rows)
     found = [pi.AssignmentWarning(str(w.message)) for w in caught]
-    found += [TableWarning(t) for t in find_problems((first, second), data, trial)]
+    told = find_problems(read, meaning, roles, trial, comparison)
+    found += [TableWarning(text) for text in [*told, *suspects]]
     for warning in found:
         warnings.warn(warning, stacklevel=3)
-    problems = [str(w) for w in found]
     return PreparedTables(
-        first, second, data, trial, problems, roles, assignment, streamed
+        read,
+        meaning,
+        None if roles.weights is None else roles.weights_are,
+        trial,
+        comparison,
+        [str(w) for w in found],
     )
 
 
-def deal_streams(
-    prepared: PreparedTables, key: jax.Array, method: Any, recipe: Any
-) -> tuple[PreparedTables, DealtFolds]:
-    """Deals the rows of streams to folds and reads the streams once more.
+def _check_streams(tables: Sequence[Frame | Stream], roles: Roles) -> None:
+    if roles.groups is not None and any(isinstance(t, Stream) for t in tables):
+        raise UserError(
+            Setting("groups"),
+            " needs tables that fit into memory, not streams; give a sample of the rows "
+            "as one file.",
+        )
+    if roles.assignment_column is None:
+        return
+    for source, table in zip(pm.SOURCES, tables, strict=True):
+        if source.role == "trial" and roles.assignment_column not in table.columns:
+            raise UserError(
+                f"the {table.name} table has no column {roles.assignment_column!r} of "
+                "assignment probabilities."
+            )
 
-    Args:
-      prepared: tables that were streamed.
-      key: of the fit.
-      method: has `deal`.
-      recipe: its settings.
 
-    Returns:
-      Tables of rows that are distinct in their fold, too, and the folds.
-    """
-    assert prepared.streamed is not None
-    part = prepared.streamed.parts(prepared.data.treatment)
-    dealt = method.deal(key, part, recipe)
-    width = prepared.data.tables[NAMES[0]].z.shape[1]
-    tables, fold = split_folds(prepared.streamed.distinct_rows(dealt.fold, width))
-    first, second, probability = split_assignment(
-        tables[0], tables[1], prepared.assignment
+def _learn(
+    tables: Sequence[Frame | Stream],
+    roles: Roles,
+    covariates: Sequence[str] | None,
+    settings: Mapping[str, Any],
+) -> tuple[Meaning, list[str]]:
+    """Finds out what values mean, one column after the other."""
+    chosen = choose_covariates(tables, roles, covariates)
+    two = {
+        role: find_two_values(
+            [table.column(column) for table in tables], column, role, reference
+        )
+        for role, column, reference in (
+            ("treatment", roles.treatment, roles.treatment_reference),
+            ("outcome", roles.outcome, roles.outcome_reference),
+        )
+    }
+    learned, suspects = [], []
+    for column in chosen:
+        parts = [table.column(column) for table in tables]
+        learned.append(make_covariate(parts, column, settings["missing"]))
+        suspects += suspect_column(learned[-1], parts)
+    encoder = make_encoder(learned, settings["unseen"])
+    return Meaning(two["treatment"], two["outcome"], encoder), suspects
+
+
+def _check_arms(part: np.ndarray, meaning: Meaning) -> None:
+    arms = np.bincount(part, minlength=1 + pb.BINARY.num_treatments)[1:]
+    if arms.min() == 0:
+        treatment = meaning.treatment
+        absent = (treatment.zero, treatment.one)[int(arms.argmin())]
+        raise UserError(
+            f"the experimental table has nobody with {treatment.column} = {absent!r}; an "
+            "experiment needs both arms."
+        )
+
+
+def _check_trial(rows: pm.Rows, roles: Roles) -> pi.AssignmentCheck:
+    """Reads the probability of the treated arm and tests it against the trial."""
+    trial = rows.take(rows.is_trial)
+    assignment = roles.assignment
+    if roles.assignment_column is not None:
+        assignment = trial.assignment
+    with as_user_errors():
+        return pi.check_assignment(
+            trial.treatment,
+            trial.z,
+            assignment,
+            trial.weights,
+            cluster_of(trial),
+            trial.copies if trial.group is None else None,
+        )
+
+
+def compare(rows: pm.Rows) -> pi.SourceComparison:
+    """Compares the covariates of the sources, once for everything that asks."""
+    fold = rows.fold
+    if fold is None or fold.max() < 2:  # one part is held out: too unequal here
+        fold = np.arange(len(rows.z)) % _NUM_FOLDS
+    return pi.compare_sources(
+        rows.z,
+        rows.is_trial,
+        fold,
+        rows.weights,
+        cluster_of(rows),
+        rows.copies if rows.group is None else None,
     )
-    given: dict[str, pd.DataFrame] = {NAMES[0]: first, NAMES[1]: second}
-    data = encode_again(prepared.data, given, prepared.roles)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pi.AssignmentWarning)  # it was told before
-        trial = check_trial(data, probability)
-    again = prepared._replace(
-        observational=first, experimental=second, data=data, trial=trial
-    )
-    return again, dealt._replace(fold=fold)
+
+
+def cluster_of(rows: pm.Rows) -> np.ndarray | None:
+    """Numbers the groups of rows from 0; None if rows are independent."""
+    if rows.group is None:
+        return None
+    return np.unique(rows.group, return_inverse=True)[1]

@@ -12,48 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from pns_infer.averages.source_model import fit_logistic
 from pns_infer.core.sums import sum_by
 
 Array = Any  # NumPy or JAX
-_MOST_COLUMNS = 100  # of a full quadratic model
-_FITTED_ROWS = 50_000
-_BLOCK = 65_536
-
-
-def experimental_chance(
-    rng: np.random.Generator,
-    z: Float[np.ndarray, "n d"],
-    num_observational: Float[np.ndarray, " n"],
-    num_experimental: Float[np.ndarray, " n"],
-) -> Float[np.ndarray, " n"]:
-    """Estimates the chance that a unit with these covariates is experimental.
-
-    A ridge logistic regression on covariates, their squares and, if there are few
-    covariates, their products.
-
-    Args:
-      rng: chooses 50,000 rows to fit, if there are more.
-      z: covariates on comparable scales.
-      num_observational: units of each row, or their weight.
-      num_experimental: units of each row.
-
-    Example:
-      >>> import numpy as np
-      >>> z = np.array([[0.0], [1.0]])
-      >>> observational, experimental = np.array([[1000.0, 3000.0], [3000.0, 1000.0]])
-      >>> rng = np.random.default_rng(0)
-      >>> experimental_chance(rng, z, observational, experimental).round(2).tolist()
-      [0.75, 0.25]
-    """
-    total = num_observational + num_experimental
-    used = np.flatnonzero(total > 0)
-    if len(used) > _FITTED_ROWS:
-        used = rng.choice(used, _FITTED_ROWS, replace=False)
-    share = num_experimental[used] / total[used]
-    predict = fit_logistic(_quadratic(z[used]), share, total[used])
-    blocks = [z[start : start + _BLOCK] for start in range(0, len(z), _BLOCK)]
-    return np.concatenate([predict(_quadratic(block)) for block in blocks])
 
 
 def balanced_counts(
@@ -109,13 +70,3 @@ def balanced_counts(
         scale = np.divide(weight, square, out=np.zeros_like(weight), where=square > 0)
         results.append(sums * scale)
     return results[0], results[1]
-
-
-def _quadratic(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
-    """Adds squares, and products if that makes few columns."""
-    z = np.asarray(z, float)
-    num_columns = z.shape[1]
-    if num_columns * (num_columns + 3) // 2 > _MOST_COLUMNS:
-        return np.concatenate([z, z**2], axis=1)
-    first, second = np.triu_indices(num_columns)
-    return np.concatenate([z, z[:, first] * z[:, second]], axis=1)

@@ -3,19 +3,12 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from pns_infer.averages.arm_shift import ArmShift, shift_arms
 from pns_infer.averages.held_out import HeldOutUnits
 from pns_infer.averages.linear_means import Source
-from pns_infer.averages.score_test import ScoreTest
-from pns_infer.averages.source_model import (
-    compare_sources,
-    source_probability,
-    target_ratio,
-)
-
-_DIFFERENT = 0.05  # p-value below which the sources' laws are taken to differ
+from pns_infer.averages.source_model import SourceComparison, target_ratio
 
 
 class PreparedUnits(NamedTuple):
@@ -24,21 +17,18 @@ class PreparedUnits(NamedTuple):
     Attributes:
       units: with shifted mu, and a ratio where the sources' laws differ.
       arms: how far mu was shifted in each arm.
-      laws: test of whether the covariates of both sources have one law.
-      chance: of each row to be experimental, by a model that did not see it; None where
-        the laws agree.
+      comparison: of the sources' covariates.
     """
 
     units: HeldOutUnits
     arms: ArmShift
-    laws: ScoreTest
-    chance: Float[np.ndarray, " n"] | None
+    comparison: SourceComparison
 
     def toward(self, source: Source) -> "PreparedUnits":
         """Weights the units toward the covariates of a source; fits nothing again."""
-        if self.chance is None:
+        if self.comparison.chance is None:
             return self
-        ratio = target_ratio(self.chance, self.units.is_experimental, source)
+        ratio = target_ratio(self.comparison.chance, self.units.is_experimental, source)
         return self._replace(units=self.units._replace(ratio=ratio))
 
     @property
@@ -58,35 +48,29 @@ class PreparedUnits(NamedTuple):
 
 def prepare_units(
     units: HeldOutUnits,
-    z: Float[np.ndarray, "n d"],
     fold: Int[np.ndarray, " n"],
+    comparison: SourceComparison,
     source: Source = "both",
 ) -> PreparedUnits:
-    """Shifts the arms, tests the sources' laws, and reweights if they differ.
+    """Shifts the arms, and reweights the sources if their laws differ.
 
     Args:
       units: rows of both sources; their `ratio` is replaced.
-      z: covariates of the rows.
       fold: of each row; everything is fitted on other folds than it is used for.
+      comparison: of the sources' covariates, from `compare_sources`.
       source: whose covariates the target population has.
 
     Example:
       >>> import numpy as np
+      >>> from pns_infer import compare_sources
       >>> from pns_infer.averages.held_out import example_units
-      >>> units = example_units()
-      >>> fold = np.arange(16) % 2
-      >>> found = prepare_units(units, np.repeat([[0.0], [1.0]], 8, axis=0), fold)
-      >>> found.laws.p_value, found.units.ratio  # the strata are as large in both sources
+      >>> units, fold = example_units(), np.arange(16) % 2
+      >>> z = np.repeat([[0.0], [1.0]], 8, axis=0)
+      >>> comparison = compare_sources(z, units.is_experimental, fold)
+      >>> found = prepare_units(units, fold, comparison)
+      >>> comparison.laws.p_value, found.units.ratio  # strata are as large in both
       (1.0, None)
     """
     shifted, arms = shift_arms(units, fold)
-    laws = compare_sources(
-        z, units.is_experimental, units.weights, units.cluster, units.copies
-    )
-    chance = None
-    if laws.p_value < _DIFFERENT:
-        chance = source_probability(
-            z, units.is_experimental, fold, units.weights, units.copies
-        )
-    prepared = PreparedUnits(shifted._replace(ratio=None), arms, laws, chance)
+    prepared = PreparedUnits(shifted._replace(ratio=None), arms, comparison)
     return prepared.toward(source)

@@ -1,12 +1,13 @@
 """Do covariates predict a residual? A score test, robust to clusters."""
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
-from pns_infer.core.sums import sum_by
+_BLOCK = 32_768  # rows whose features are made at a time
 
 
 class ScoreTest(NamedTuple):
@@ -29,6 +30,7 @@ def score_test(
     weights: Float[np.ndarray, " n"] | None = None,
     cluster: Int[np.ndarray, " n"] | None = None,
     copies: Float[np.ndarray, " n"] | None = None,
+    transform: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> ScoreTest:
     """Tests whether residuals of a binary variable have anything to do with features.
 
@@ -41,6 +43,7 @@ def score_test(
       weights: of the rows; 1 if None.
       cluster: 0, 1, ... of each row; rows are independent if None.
       copies: independent units that a row stands for; 1 if None.
+      transform: makes features of a block of rows; None takes them as they are.
 
     Example:
       >>> import numpy as np
@@ -52,20 +55,46 @@ def score_test(
       0.0047
     """
     weights = np.ones(len(residual)) if weights is None else weights
-    centered = features - np.average(features, axis=0, weights=weights)
-    scores = (weights * residual)[:, None] * centered
-    total = scores.sum(axis=0)
-    if copies is not None:  # w independent scores of s / w have the variance s^2 / w
-        scores = scores / np.sqrt(copies)[:, None]
+    mean = sum(weights[rows] @ block for rows, block in blocks(features, transform))
+    mean = mean / weights.sum()
+    by_cluster = None
     if cluster is not None:
-        scores = sum_by(cluster, scores)
-    scale = np.sqrt(np.sum(scores**2, axis=0))
-    scores = scores[:, scale > 0] / scale[scale > 0]
-    total = total[scale > 0] / scale[scale > 0]
-    covariance = scores.T @ scores
-    degrees = int(np.linalg.matrix_rank(covariance, tol=1e-8, hermitian=True))
+        by_cluster = np.zeros((int(cluster.max()) + 1, len(mean)))
+    total, covariance = np.zeros(len(mean)), np.zeros((len(mean), len(mean)))
+    for rows, block in blocks(features, transform):
+        scores = (weights * residual)[rows, None] * (block - mean)
+        total += scores.sum(axis=0)
+        # The variance of w independent scores of s / w is s^2 / w.
+        if copies is not None:
+            scores /= np.sqrt(copies[rows])[:, None]
+        if cluster is None or by_cluster is None:
+            covariance += scores.T @ scores
+        else:
+            np.add.at(by_cluster, cluster[rows], scores)
+    if by_cluster is not None:
+        covariance = by_cluster.T @ by_cluster
+    scale = np.sqrt(np.diagonal(covariance))
+    varies = scale > 0
+    covariance = covariance[np.ix_(varies, varies)] / np.outer(
+        scale[varies], scale[varies]
+    )
+    total = total[varies] / scale[varies]
+    degrees = 0
+    if varies.any():
+        degrees = int(np.linalg.matrix_rank(covariance, tol=1e-8, hermitian=True))
     if not degrees:
         return ScoreTest(0.0, 0, 1.0)
     inverse = np.linalg.pinv(covariance, rcond=1e-8, hermitian=True)
     statistic = float(total @ inverse @ total)
     return ScoreTest(statistic, degrees, float(stats.chi2.sf(statistic, degrees)))
+
+
+def blocks(
+    features: Float[np.ndarray, "n d"],
+    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Iterator[tuple[slice, Float[np.ndarray, "b k"]]]:
+    """Yields features in double precision, some rows at a time."""
+    for start in range(0, len(features), _BLOCK):
+        rows = slice(start, min(start + _BLOCK, len(features)))
+        block = np.asarray(features[rows], float)
+        yield rows, block if transform is None else transform(block)

@@ -5,6 +5,7 @@ sources have different laws, what is learned from one source is reweighted to th
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
@@ -12,25 +13,47 @@ from scipy import special
 
 from pns_infer.averages.held_out import TooFewUnitsError
 from pns_infer.averages.linear_means import Source
-from pns_infer.averages.score_test import ScoreTest, score_test
+from pns_infer.averages.score_test import ScoreTest, blocks, score_test
 from pns_infer.core.inputs import check_option
 
 _NUM_STEPS = 50  # of Newton's method, at most
+_DIFFERENT = 0.05  # p-value below which the sources' laws are taken to differ
+Transform = Callable[[np.ndarray], np.ndarray]  # makes features of a block of rows
+
+
+class SourceComparison(NamedTuple):
+    """Whether the covariates of both sources have one law.
+
+    Attributes:
+      laws: test of that hypothesis.
+      chance: of each row to be experimental given its covariates, by a model that did
+        not see it; None where the laws agree.
+    """
+
+    laws: ScoreTest
+    chance: Float[np.ndarray, " n"] | None
 
 
 def compare_sources(
     z: Float[np.ndarray, "n d"],
     is_experimental: Bool[np.ndarray, " n"],
+    fold: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
     cluster: Int[np.ndarray, " n"] | None = None,
     copies: Float[np.ndarray, " n"] | None = None,
-) -> ScoreTest:
+) -> SourceComparison:
     """Tests whether the covariates of the sources have the same means and squares.
 
-    Weights, clusters and copies are as for `score_test`.
+    Only where they differ is a model fitted of who belongs to which source. Weights,
+    clusters and copies are as for `score_test`, folds as for `source_probability`.
     """
+    features = _make_features(z, copies)
     residual = is_experimental - np.average(is_experimental, weights=weights)
-    return score_test(residual, _features(z, copies), weights, cluster, copies)
+    laws = score_test(residual, z, weights, cluster, copies, features)
+    chance = None
+    if laws.p_value < _DIFFERENT:
+        chance = source_probability(z, is_experimental, fold, weights, copies, features)
+    return SourceComparison(laws, chance)
 
 
 def source_probability(
@@ -39,6 +62,7 @@ def source_probability(
     fold: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
     copies: Float[np.ndarray, " n"] | None = None,
+    features: Transform | None = None,
 ) -> Float[np.ndarray, " n"]:
     """Predicts each row's chance to be experimental by a model that did not see it.
 
@@ -46,7 +70,7 @@ def source_probability(
     quantiles, and their squares. Rows of a fold are predicted from the others; copies are
     the units that a row stands for.
     """
-    features = _features(z, copies)
+    features = features or _make_features(z, copies)
     weights = np.ones(len(z)) if weights is None else np.asarray(weights, float)
     probability = np.empty(len(z))
     for each in np.unique(fold):
@@ -56,9 +80,26 @@ def source_probability(
             raise TooFewUnitsError(
                 "fold", f"{each} must have rows of both sources outside it."
             )
-        predict = fit_logistic(features[~out], inside, weights[~out])
-        probability[out] = predict(features[out])
+        # Rows of the fold have no weight, so the covariates are not copied.
+        predict = fit_logistic(z, is_experimental, weights * ~out, transform=features)
+        probability[out] = predict(z[out])
     return probability
+
+
+def log_density_ratio(
+    probability: Float[np.ndarray, " n"],
+    is_experimental: Bool[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
+    """Returns the log ratio of experimental over observational densities of covariates.
+
+    Args:
+      probability: of being experimental given covariates, as in the two tables together.
+      is_experimental: which source.
+      weights: of the rows.
+    """
+    share = np.average(is_experimental, weights=weights)
+    return special.logit(probability) - special.logit(share)
 
 
 def target_ratio(
@@ -94,11 +135,13 @@ def fit_logistic(
     y: Bool[np.ndarray, " n"] | Num[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
     ridge: float = 1.0,
+    transform: Transform | None = None,
 ) -> Callable[[Float[np.ndarray, "m d"]], Float[np.ndarray, " m"]]:
     """Fits a ridge logistic regression by Newton's method.
 
     Steps that do not improve the penalized likelihood are halved. Where rows stand for
-    several units, y is the share of those with a 1. The intercept has no penalty.
+    several units, y is the share of those with a 1. The intercept has no penalty. What is
+    fitted are features as they are given, or what `transform` makes of a block of them.
 
     Returns:
       The fitted probability, a function of features.
@@ -110,23 +153,29 @@ def fit_logistic(
       >>> predict(z[[0, 10]]).round(3).tolist()
       [0.5, 0.7]
     """
-    design = np.concatenate([np.ones((len(features), 1)), features], axis=1)
-    weights = np.ones(len(design)) if weights is None else weights
-    penalty = np.full(design.shape[1], float(ridge))
+    weights = np.ones(len(features)) if weights is None else weights
+    width = 1 + next(blocks(features, transform))[1].shape[1]
+    penalty = np.full(width, float(ridge))
     penalty[0] = 1e-6  # keeps the intercept finite if only one value occurs
 
-    def loss(beta: Float[np.ndarray, " d+1"]) -> float:
-        logit = design @ beta
-        fitted = np.logaddexp(0, logit) - y * logit
-        return float(weights @ fitted + penalty @ beta**2 / 2)
+    def loss(beta: Float[np.ndarray, " k+1"]) -> float:
+        total = float(penalty @ beta**2 / 2)
+        for rows, block in blocks(features, transform):
+            logit = beta[0] + block @ beta[1:]
+            total += float(weights[rows] @ (np.logaddexp(0, logit) - y[rows] * logit))
+        return total
 
-    beta = np.zeros(design.shape[1])
+    beta = np.zeros(width)
     value = loss(beta)
     for _ in range(_NUM_STEPS):
-        mean = special.expit(design @ beta)
-        gradient = design.T @ (weights * (mean - y)) + penalty * beta
-        curvature = (design * (weights * mean * (1 - mean))[:, None]).T @ design
-        step = np.linalg.solve(curvature + np.diag(penalty), gradient)
+        gradient, curvature = penalty * beta, np.diag(penalty)
+        for rows, block in blocks(features, transform):
+            design = np.concatenate([np.ones((len(block), 1)), block], axis=1)
+            mean = special.expit(design @ beta)
+            gradient += design.T @ (weights[rows] * (mean - y[rows]))
+            variance = weights[rows] * mean * (1 - mean)
+            curvature += (design * variance[:, None]).T @ design
+        step = np.linalg.solve(curvature, gradient)
         factor = 1.0
         while loss(beta - factor * step) > value and factor > 1e-6:
             factor /= 2
@@ -134,30 +183,48 @@ def fit_logistic(
         value = loss(beta)
         if before - value <= 1e-9 * (1 + abs(value)):
             break
-    return lambda features: special.expit(beta[0] + features @ beta[1:])
+
+    def predict(features: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+        parts = [beta[0] + block @ beta[1:] for _, block in blocks(features, transform)]
+        return special.expit(np.concatenate(parts))
+
+    return predict
 
 
-def _features(
+def _make_features(
     z: Float[np.ndarray, "n d"], copies: Float[np.ndarray, " n"] | None
-) -> Float[np.ndarray, "n k"]:
-    """Standardizes columns, and adds squares of those with more than two values.
+) -> Transform:
+    """Returns a function of rows: standardized columns, and squares of most.
 
-    Of the latter the least and the greatest half percent count as the quantile there: the
-    logit of a single extreme row would otherwise decide its weight.
+    Columns of two values have no squares. Of the others the least and the greatest half
+    percent count as the quantile there: the logit of a single extreme row would otherwise
+    decide its weight.
     """
-    z = np.asarray(z, float)
-    many = ~np.all((z == z.min(axis=0)) | (z == z.max(axis=0)), axis=0)
-    if many.any():
-        low, high = np.quantile(
-            z[:, many], [0.005, 0.995], axis=0, weights=copies, method="inverted_cdf"
-        )
-        z = z.copy()
-        z[:, many] = np.clip(z[:, many], low, high)
+    z = np.asarray(z)
     share = np.full(len(z), 1 / len(z)) if copies is None else copies / copies.sum()
-    centered = z - share @ z
-    scale = np.sqrt(share @ centered**2)
-    varies = z.max(axis=0) > z.min(axis=0)
-    standard = centered[:, varies] / scale[varies]
-    squares = standard[:, many[varies]] ** 2
-    squares -= share @ squares
-    return np.concatenate([standard, squares], axis=1)
+    low, high, center, scale, middle = np.zeros((5, z.shape[1]))
+    many, varies = np.zeros((2, z.shape[1]), bool)
+    for place in range(z.shape[1]):  # one at a time: no copy of the table
+        column = z[:, place].astype(float)
+        low[place], high[place] = column.min(), column.max()
+        many[place] = not np.all((column == low[place]) | (column == high[place]))
+        if many[place]:
+            ends = np.quantile(
+                column, [0.005, 0.995], weights=copies, method="inverted_cdf"
+            )
+            low[place], high[place] = ends
+            column = np.clip(column, *ends)
+        varies[place] = high[place] > low[place]
+        center[place] = share @ column
+        scale[place] = np.sqrt(share @ (column - center[place]) ** 2)
+        if varies[place]:
+            middle[place] = share @ ((column - center[place]) / scale[place]) ** 2
+    squared = many & varies
+
+    def features(block: Float[np.ndarray, "b d"]) -> Float[np.ndarray, "b k"]:
+        cut = np.clip(block, low, high)[:, varies]
+        standard = (cut - center[varies]) / scale[varies]
+        squares = standard[:, squared[varies]] ** 2 - middle[squared]
+        return np.concatenate([standard, squares], axis=1)
+
+    return features

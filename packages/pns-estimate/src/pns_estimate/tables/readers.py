@@ -1,6 +1,7 @@
-"""Tables larger than memory: Parquet files that are read in record batches."""
+"""Tables that are read in batches: in memory they are one, Parquet files are many."""
 
 import dataclasses
+import itertools
 import os
 import re
 import sys
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -16,10 +18,43 @@ import pyarrow.parquet as pq
 import tqdm
 
 from pns_estimate._errors import UserError
+from pns_estimate.tables.columns import Column
 from pns_estimate.tables.files import first_line, read_table
 
 BATCH = 131_072  # rows that are read at a time
+_PENDING = 2**20  # values that wait to be merged, at least
 _BYTES_PER_VALUE = 40  # what a fit in memory takes for each value of a table, about
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """A table in memory, which is one batch.
+
+    Attributes:
+      name: what to call it in messages.
+      frame: its rows.
+    """
+
+    name: str
+    frame: pd.DataFrame
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.frame.columns)
+
+    def num_rows(self) -> int:
+        """Counts the rows."""
+        return len(self.frame)
+
+    def frames(self, columns: Sequence[str], doing: str) -> Iterator[pd.DataFrame]:
+        """Yields the table; it may have more columns than were asked for."""
+        del columns, doing
+        yield self.frame
+
+    def column(self, column: str) -> Column:
+        """Returns the values of a column as they come."""
+        return Column(self.name, self.frame[column], np.ones(len(self.frame), int))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,16 +81,38 @@ class Stream:
         with _readable(self.name):
             return self.dataset.count_rows()
 
-    def head(self) -> pd.DataFrame:
-        """Returns a table with the columns, and no rows."""
-        return pd.DataFrame(columns=self.columns)
+    def column(self, column: str) -> Column:
+        """Reads a column; each of its values comes once, in order of appearance."""
+        values, copies = pd.Series(dtype=object), np.zeros(0, int)
+        pending: list[pd.Series] = []
+        frames = self.frames([column], f"reading {column}")
+        for frame in itertools.chain(frames, [None]):
+            if frame is not None:
+                pending.append(frame[column])
+                if sum(map(len, pending)) <= max(_PENDING, len(values)):
+                    continue
+            both = pd.concat([values, *pending] if len(values) else pending)
+            try:
+                code, distinct = pd.factorize(both, use_na_sentinel=False)
+            except TypeError as error:  # such as lists
+                raise UserError(
+                    f"the {self.name} table has a column that is neither numbers, text "
+                    "nor booleans; name the covariates, without it."
+                ) from error
+            weights = np.concatenate([copies, np.ones(len(code) - len(copies))])
+            copies = np.bincount(code, weights).astype(int)
+            values, pending = pd.Series(distinct), []
+        return Column(self.name, values, copies)
 
-    def batches(self, columns: Sequence[str], doing: str) -> Iterator[pa.RecordBatch]:
+    def frames(self, columns: Sequence[str], doing: str) -> Iterator[pd.DataFrame]:
         """Reads some columns, in the order of the files and of their rows.
 
         Args:
           columns: to read.
           doing: what the bar says.
+
+        Yields:
+          Batches, whose index counts the rows of the table.
         """
         show = self.progress and sys.stderr.isatty()
         bar = tqdm.tqdm(
@@ -65,6 +122,7 @@ class Stream:
             unit_scale=True,
             disable=not show,
         )
+        start = 0
         with bar, _readable(self.name):
             for batch in self.dataset.to_batches(
                 columns=list(columns),
@@ -73,17 +131,11 @@ class Stream:
                 fragment_readahead=1,
             ):
                 if batch.num_rows:
-                    yield _without_dictionaries(batch)
-                    bar.update(batch.num_rows)
-
-    def frames(self, columns: Sequence[str], doing: str) -> Iterator[pd.DataFrame]:
-        """Reads batches as DataFrames; their index counts the rows of the table."""
-        start = 0
-        for batch in self.batches(columns, doing):
-            frame = to_pandas(pa.Table.from_batches([batch]), self.dataset.schema)
-            frame.index = pd.RangeIndex(start, start + len(frame))
-            start += len(frame)
-            yield frame
+                    frame = _to_pandas(batch, self.dataset.schema)
+                    frame.index = pd.RangeIndex(start, start + len(frame))
+                    start += len(frame)
+                    yield frame
+                    bar.update(len(frame))
 
 
 def _own_columns(schema: pa.Schema) -> list[str]:
@@ -141,18 +193,9 @@ def open_table(
     return read_table(source, name, tell)
 
 
-def as_stream(table: pd.DataFrame | Stream, name: str) -> Stream:
-    """Returns a stream of a table that is in memory."""
-    if isinstance(table, Stream):
-        return table
-    try:
-        given = pa.Table.from_pandas(table, preserve_index=False)
-    except pa.ArrowException as error:
-        raise UserError(
-            f"the {name} table has a column of mixed values ({first_line(error)}); make "
-            "them alike, since tables are streamed here."
-        ) from error
-    return Stream(name, ds.dataset(given))
+def as_table(table: pd.DataFrame | Stream, name: str) -> Frame | Stream:
+    """Returns what was opened as a table that is read in batches."""
+    return Frame(name, table) if isinstance(table, pd.DataFrame) else table
 
 
 def _is_large(path: Path, memory_gb: float) -> bool:
@@ -210,21 +253,15 @@ def _checked(stream: Stream) -> Stream:
     return stream
 
 
-def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Replaces codes by their values: each batch has codes of its own."""
-    columns = [
+def _to_pandas(batch: pa.RecordBatch, schema: pa.Schema) -> pd.DataFrame:
+    """Makes a DataFrame; what were categories in `schema` are categories again."""
+    columns = [  # codes are those of the batch
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in batch.columns
     ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def to_pandas(table: pa.Table, schema: pa.Schema) -> pd.DataFrame:
-    """Makes a DataFrame; what were categories in `schema` are categories again."""
-    frame = table.to_pandas()
-    for column in frame.columns:
-        if column in _categories(schema):
-            frame[column] = frame[column].astype("category")
+    frame = pa.Table.from_arrays(columns, names=batch.schema.names).to_pandas()
+    for column in _categories(schema) & set(frame.columns):
+        frame[column] = frame[column].astype("category")
     return frame
 
 

@@ -1,0 +1,324 @@
+"""The rows of both tables as numbers: distinct rows, and how many each stands for.
+
+Every table takes the same road, batch by batch. In memory a table is one batch. Of a
+stream only the distinct rows are held, so memory grows with their number, not with the
+number of rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pns_models as pm
+from jaxtyping import Float, Int
+
+from pns_estimate._errors import Setting, UserError
+from pns_estimate.tables.columns import Encoder, TwoValues
+from pns_estimate.tables.readers import Frame, Stream
+from pns_estimate.tables.roles import Roles, check_weights
+
+_PENDING = 2**20  # rows that wait to be merged, at least
+_SAMPLE = 1000  # people to report on
+_BASE = 2e9  # bytes of a process that has imported and compiled everything, and draws
+_PER_ROW = 1200  # bytes that a fit and its averages take for a distinct row
+_PER_VALUE = 75  # and for each of its values; together, 2,700 were measured for 20
+
+
+class MemoryLimit(NamedTuple):
+    """What a fit may take, given the encoded values of a row."""
+
+    memory_gb: float
+    num_values: int
+
+    def check(self, name: str, num_rows: int) -> None:
+        """Raises if so many distinct rows of all tables would take too much.
+
+        Args:
+          name: of the table that is read.
+          num_rows: distinct ones so far.
+        """
+        row = _PER_ROW + _PER_VALUE * self.num_values
+        need = (_BASE + row * num_rows) / 1e9
+        if need > self.memory_gb:
+            raise UserError(
+                f"with the {name} table there are at least {num_rows:,} rows that differ "
+                f"from each other, for which a fit takes about {need:.1f} GB or more, and "
+                "it may take ",
+                Setting("memory_gb", self.memory_gb),
+                "; round or bin covariates so that more rows agree, leave some covariates "
+                "out, give a sample of the rows, or raise ",
+                Setting("memory_gb"),
+                ".",
+            )
+
+
+class Meaning(NamedTuple):
+    """What the values of the columns mean.
+
+    Attributes:
+      treatment: which value is which.
+      outcome: which value is which.
+      encoder: turns covariates into numbers.
+    """
+
+    treatment: TwoValues
+    outcome: TwoValues
+    encoder: Encoder
+
+
+class People:
+    """Covariates as they were given, column by column.
+
+    Args:
+      parts: of one table after the other.
+      columns: the covariates.
+    """
+
+    def __init__(self, parts: Sequence[pd.DataFrame], columns: list[str]):
+        """Keeps references; nothing is copied."""
+        self._parts, self.columns = parts, columns
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+        return sum(map(len, self._parts))
+
+    def __getitem__(self, column: str) -> pd.Series:
+        """Returns the values of a column in all tables."""
+        parts = [part[column] for part in self._parts]
+        if len({part.dtype for part in parts}) > 1:  # 1, 1.0, True: one value
+            parts = [_as_numbers(part) for part in parts]
+        return pd.concat(parts, ignore_index=True)
+
+    def frame(self) -> pd.DataFrame:
+        """Returns all columns."""
+        return pd.DataFrame({column: self[column] for column in self.columns})
+
+
+def _as_numbers(values: pd.Series) -> pd.Series:
+    try:
+        return values.astype(float)
+    except (TypeError, ValueError):
+        return values.astype(object)
+
+
+class TrainingRows(NamedTuple):
+    """What is read of the tables.
+
+    Attributes:
+      rows: of all tables, distinct.
+      place: of each row that was given, its place among them; None for streams.
+      people: covariates of the rows that were given; of streams, of the distinct rows.
+      weights: units that each of them counts as.
+      copies: independent units that each of them stands for.
+      sample: covariates of some rows that were given, to report on.
+      num_rows: by name of the table, how many were given.
+    """
+
+    rows: pm.Rows
+    place: Int[np.ndarray, " n"] | None
+    people: People
+    weights: Float[np.ndarray, " n"]
+    copies: Float[np.ndarray, " n"]
+    sample: pd.DataFrame
+    num_rows: dict[str, int]
+
+
+def find_parts(
+    tables: Sequence[Frame | Stream], treatment: TwoValues
+) -> Int[np.ndarray, " n"]:
+    """Returns 0 for rows of a log, and 1 plus the arm for rows of a trial."""
+    parts = []
+    for source, table in zip(pm.SOURCES, tables, strict=True):
+        if source.role == "log":
+            parts.append(np.zeros(table.num_rows(), np.int8))
+            continue
+        frames = table.frames([treatment.column], "dealing folds")
+        parts += [1 + treatment.encode(f, table.name).astype(np.int8) for f in frames]
+    return np.concatenate(parts)
+
+
+def read_rows(
+    tables: Sequence[Frame | Stream],
+    roles: Roles,
+    meaning: Meaning,
+    fold: Int[np.ndarray, " n"],
+    group: Int[np.ndarray, " n"] | None,
+    seed: int,
+    memory_gb: float,
+) -> TrainingRows:
+    """Encodes all rows and merges those that agree.
+
+    Args:
+      tables: one for each source.
+      roles: what columns mean.
+      meaning: what their values mean.
+      fold: of each row, one table after the other.
+      group: of each row, or None.
+      seed: decides who is in the sample.
+      memory_gb: what a fit of streams may take.
+    """
+    encoder = meaning.encoder
+    sizes = [table.num_rows() for table in tables]
+    in_memory = all(isinstance(table, Frame) for table in tables)
+    z = pm.empty_table(sum(sizes), encoder.width) if in_memory else None
+    sample = _Sample(sum(sizes), seed, encoder)
+    held = _Held(MemoryLimit(memory_gb, encoder.width), roles, encoder.columns)
+    start = 0
+    for number, table in enumerate(tables):
+        for frame in table.frames(_columns(roles, encoder, number), "counting rows"):
+            rows = slice(start, start + len(frame))
+            batch = pm.Rows(
+                z=encoder.encode(frame, table.name, None if z is None else z[rows])[0],
+                source=np.full(len(frame), number),
+                treatment=meaning.treatment.encode(frame, table.name),
+                outcome=meaning.outcome.encode(frame, table.name),
+                **_weights(frame, roles, table.name),
+                cell=np.zeros(len(frame), int),
+                fold=fold[rows],
+                group=None if group is None else group[rows],
+                assignment=_read_assignment(frame, roles, number),
+            )
+            sample.add(frame, start, number)
+            held.add(table.name, batch, None if in_memory else frame)
+            start = rows.stop
+    if z is not None:
+        given = _join(held.batches, z)
+        rows, place, _ = pm.merge_rows(given, _keeps_weights(roles))
+        parts = [table.frame for table in tables if isinstance(table, Frame)]
+    else:
+        given = rows = held.merge()
+        place, parts = None, held.people
+    weights = given.weights
+    if roles.weights_are == "sampling":
+        rows = rows._replace(weights=_effective_weights(rows))
+        weights = rows.weights if place is None else (rows.weights / rows.copies)[place]
+    return TrainingRows(
+        rows,
+        place,
+        People(parts, encoder.columns),
+        weights,
+        given.copies,
+        sample.frame(),
+        {table.name: size for table, size in zip(tables, sizes, strict=True)},
+    )
+
+
+class _Held:
+    """Batches of rows; those of streams are merged, with their covariates as given."""
+
+    def __init__(self, limit: MemoryLimit, roles: Roles, columns: list[str]):
+        self._limit, self._roles, self._columns = limit, roles, columns
+        self.batches: list[pm.Rows] = []
+        self.people: list[pd.DataFrame] = []
+
+    def add(self, name: str, batch: pm.Rows, frame: pd.DataFrame | None) -> None:
+        """Adds a batch, with its table if it is a stream's."""
+        self.batches.append(batch)
+        if frame is None:
+            return
+        self.people.append(frame[self._columns])
+        pending = sum(len(rows.z) for rows in self.batches[1:])
+        if pending > max(_PENDING, len(self.batches[0].z)):
+            self._limit.check(name, len(self.merge().z))
+
+    def merge(self) -> pm.Rows:
+        """Merges all batches."""
+        joined = _join(self.batches)
+        rows, _, first = pm.merge_rows(joined, _keeps_weights(self._roles))
+        people = pd.concat(self.people, ignore_index=True).iloc[first]
+        self.batches, self.people = [rows], [people.reset_index(drop=True)]
+        self._limit.check("last", len(rows.z))
+        return rows
+
+
+class _Sample:
+    """Some rows as they were given, at random; all if they are few."""
+
+    def __init__(self, total: int, seed: int, encoder: Encoder):
+        rng = np.random.default_rng(seed)
+        self._chosen = np.arange(total)
+        if total > _SAMPLE:
+            self._chosen = rng.choice(total, _SAMPLE, replace=False)
+        self._encoder = encoder
+        self._parts: list[pd.DataFrame] = []
+
+    def add(self, frame: pd.DataFrame, start: int, table: int) -> None:
+        """Keeps what is chosen of a batch that starts at a row."""
+        inside = (self._chosen >= start) & (self._chosen < start + len(frame))
+        kept = frame.iloc[self._chosen[inside] - start][self._encoder.columns].copy()
+        for covariate in self._encoder.covariates:
+            if covariate.kind == "number":
+                numbers = kept[covariate.column].to_numpy(dtype=float, na_value=np.nan)
+                kept[covariate.column] = numbers
+        order = pd.MultiIndex.from_product([[table], np.flatnonzero(inside)])
+        self._parts.append(kept.set_index(order))
+
+    def frame(self) -> pd.DataFrame:
+        """Returns the rows in the order in which they were chosen, table by table."""
+        return pd.concat(self._parts).sort_index().reset_index(drop=True)
+
+
+def _columns(roles: Roles, encoder: Encoder, number: int) -> list[str]:
+    """Lists the columns to read of the table of a source."""
+    columns = [*encoder.columns, *roles.columns]
+    if pm.SOURCES[number].role == "trial" and roles.assignment_column is not None:
+        columns.append(roles.assignment_column)
+    return columns
+
+
+def _weights(
+    frame: pd.DataFrame, roles: Roles, name: str
+) -> dict[str, Float[np.ndarray, " n"]]:
+    """Reads weights, and of how many independent units each is."""
+    ones = np.ones(len(frame))
+    if roles.weights is None:
+        return {"weights": ones, "copies": ones}
+    weights = check_weights(frame[roles.weights], roles.weights, name)
+    is_counted = roles.weights_are == "frequency"
+    return {"weights": weights, "copies": weights if is_counted else ones}
+
+
+def _effective_weights(rows: pm.Rows) -> Float[np.ndarray, " n"]:
+    """Scales sampling weights of a source to add up to Kish's effective sample size.
+
+    It is (sum w)^2 / sum w^2: the number of equally weighted units whose mean varies as
+    much as the weighted one.
+    """
+    sums = np.bincount(rows.source, rows.weights)
+    squares = np.bincount(rows.source, rows.weights**2 / rows.copies)
+    return rows.weights * (sums / squares)[rows.source]
+
+
+def _read_assignment(
+    frame: pd.DataFrame, roles: Roles, number: int
+) -> Float[np.ndarray, " n"] | None:
+    """Reads the column of probabilities; rows of a log have none."""
+    column = roles.assignment_column
+    if column is None:
+        return None
+    if pm.SOURCES[number].role == "log":
+        return np.zeros(len(frame))
+    try:
+        return frame[column].to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"the assignment probabilities {column!r} must be numeric."
+        ) from error
+
+
+def _keeps_weights(roles: Roles) -> bool:
+    return roles.weights_are == "sampling"
+
+
+def _join(
+    batches: Sequence[pm.Rows], z: Float[np.ndarray, "n d"] | None = None
+) -> pm.Rows:
+    """Puts batches below each other; z is their covariates, if they are joined already."""
+    joined: list[Any] = [
+        None if parts[0] is None else np.concatenate(parts)
+        for parts in zip(*(batch[1:] for batch in batches), strict=True)
+    ]
+    if z is None:
+        z = np.concatenate([batch.z for batch in batches])
+    return pm.Rows(z, *joined)
