@@ -33,9 +33,9 @@ def write_tables(
     out: Path, model: pns_dgp.StructuralModel, key: jax.Array
 ) -> np.ndarray:
     """Writes two tables and the people to answer for; returns their covariates."""
-    sizes = (_OBSERVATIONAL.value, _EXPERIMENTAL.value)
-    for source, count in zip(pns_dgp.SOURCES, sizes, strict=True):
-        z, x, y = model.sample(key, count, source)
+    sizes = {"observational": _OBSERVATIONAL.value, "experimental": _EXPERIMENTAL.value}
+    for source in pns_dgp.SOURCES:
+        z, x, y = model.sample(key, sizes[source], source)
         table = make_frame(z).assign(x=np.asarray(x), y=np.asarray(y))
         table.to_parquet(out / f"{source}.parquet")
     people = model.sample_population(jax.random.fold_in(key, 1), _PEOPLE.value)

@@ -35,11 +35,10 @@ def main(argv: Sequence[str]) -> None:
         split.observational, split.experimental, treatment="email", outcome="visit"
     )
     out = Path(_OUT.value)
-    prediction = estimator.predict(split.experimental[covariates].head(1000))
+    people = split.experimental[covariates].head(1000)
+    estimator.report(out / "report.html", people)
+    prediction = estimator.predict(people)
     population = estimator.population_ if estimator.has_population else None
-    pe.write_report(
-        out / "report.html", prediction, estimator.summary_, population=population
-    )
     prediction.intervals().to_csv(out / "intervals.csv")
     estimator.save(out / "model")
     print(f"{len(split.observational)} + {len(split.experimental)} rows")

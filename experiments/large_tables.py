@@ -74,9 +74,9 @@ def main(argv: Sequence[str]) -> None:
     out = Path(_OUT.value or tempfile.mkdtemp(prefix="pns-large-"))
     out.mkdir(parents=True, exist_ok=True)
     model, key = pns_dgp.li_model_1(), jax.random.key(_SEED.value)
-    counts = (_OBSERVATIONAL.value, _EXPERIMENTAL.value)
-    for source, count in zip(pns_dgp.SOURCES, counts, strict=True):
-        write_folder(out / source, model, key, count, source)
+    sizes = {"observational": _OBSERVATIONAL.value, "experimental": _EXPERIMENTAL.value}
+    for source in pns_dgp.SOURCES:
+        write_folder(out / source, model, key, sizes[source], source)
     write_folder(
         out / "people", model, jax.random.fold_in(key, 2**31), _PEOPLE.value, None
     )
@@ -99,8 +99,7 @@ def main(argv: Sequence[str]) -> None:
     truth = model.oracle(z)
     scores = pi.score_intervals(intervals.head(len(z)), truth.pns, truth.interval)
     found = {
-        "observational": counts[0],
-        "experimental": counts[1],
+        **sizes,
         "columns": people.shape[1] + 2,
         "people": len(intervals),
         "seconds": round(seconds),

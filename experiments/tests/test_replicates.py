@@ -4,6 +4,7 @@ import re
 
 import chex
 import numpy as np
+import pns_bounds as pb
 import pns_dgp
 import pytest
 from pns_experiments.replicates import (
@@ -41,7 +42,7 @@ def test_models_have_names():
     for name in ("li:x", "li:", "li:12:9", "li:12:+3"):
         assert not is_model(name)
         with pytest.raises(
-            ValueError, match=f"model must be .* got '{re.escape(name)}'"
+            pb.InputError, match=f"model must be .* got '{re.escape(name)}'"
         ):
             make_model(name)
 

@@ -127,7 +127,8 @@ def make_units(rows: Rows, atoms: pb.Atoms) -> pi.HeldOutUnits:
 def held_out_atoms(rows: Rows, fold: Int[np.ndarray, " n"]) -> pb.Atoms:
     """Predicts atoms of each fold by logistic regressions on the others."""
     z = _features(rows.z)
-    joint, mu = np.empty((len(z), 2, 2)), np.empty((len(z), 2))
+    joint = np.empty((len(z), *pb.BINARY.joint_shape))
+    mu = np.empty((len(z), *pb.BINARY.mu_shape))
     log, trial = ~rows.is_experimental, rows.is_experimental
     for each in np.unique(fold):
         out = fold == each

@@ -167,7 +167,7 @@ def true_atoms(scenario: Scenario, z: Float[np.ndarray, "n 4"]) -> pb.Atoms:
     """Sums types and choices."""
     law = _type_law(scenario, z)
     choice = _sigmoid(_CHOICE + 0.5 * z[:, 1:2])
-    joint = np.zeros((len(z), 2, 2))
+    joint = np.zeros((len(z), *pb.BINARY.joint_shape))
     for kind in range(len(_TYPES)):
         y1, y0 = int(kind in (1, 3)), int(kind in (2, 3))
         joint[:, 1, y1] += law[:, kind] * choice[:, kind]

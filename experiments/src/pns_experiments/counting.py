@@ -35,14 +35,16 @@ class CountingRecipe:
 
 def count_cells(
     counts: pm.Counts, z: Float[np.ndarray, "m d"]
-) -> tuple[Float[np.ndarray, "m 2 2"], Float[np.ndarray, "m 2 2"]]:
+) -> tuple[
+    Float[np.ndarray, "m treatments levels"], Float[np.ndarray, "m treatments levels"]
+]:
     """Finds the counts of people who share the covariates of each row; 0 if nobody does."""
     both = np.concatenate([np.asarray(counts.z, np.float32), np.asarray(z, np.float32)])
     _, group = pm.group_rows(both)
     known, asked = group[: len(counts.z)], group[len(counts.z) :]
     found = []
     for part in (counts.observational, counts.experimental):
-        totals = np.zeros((group.max() + 1, 2, 2))
+        totals = np.zeros((group.max() + 1, *pb.BINARY.joint_shape))
         np.add.at(totals, known, np.asarray(part, float))
         found.append(totals[asked])
     return found[0], found[1]
@@ -50,8 +52,8 @@ def count_cells(
 
 def bound_by_counting(
     rng: np.random.Generator,
-    observational: Float[np.ndarray, "m 2 2"],
-    experimental: Float[np.ndarray, "m 2 2"],
+    observational: Float[np.ndarray, "m treatments levels"],
+    experimental: Float[np.ndarray, "m treatments levels"],
     alpha: float,
     source: Literal["both", "trial"],
     recipe: CountingRecipe,
@@ -84,8 +86,8 @@ def bound_by_counting(
 
 
 def estimate_by_counting(
-    observational: Float[np.ndarray, "m 2 2"],
-    experimental: Float[np.ndarray, "m 2 2"],
+    observational: Float[np.ndarray, "m treatments levels"],
+    experimental: Float[np.ndarray, "m treatments levels"],
     prior: float,
 ) -> pb.Atoms:
     """Computes the frequencies of each cell, moved to the nearest compatible law."""

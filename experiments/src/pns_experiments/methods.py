@@ -154,10 +154,11 @@ class FrontDoor:
             num_draws=2000 if size == "full" else 300,
             progress=False,
         )
-        frames = [
-            _frame(s.z).assign(x=np.asarray(s.x), y=np.asarray(s.y)) for s in tables
-        ]
-        estimator.fit(*frames, treatment="x", outcome="y")
+        frames = {
+            source: _frame(table.z).assign(x=np.asarray(table.x), y=np.asarray(table.y))
+            for source, table in tables._asdict().items()
+        }
+        estimator.fit(**frames, treatment="x", outcome="y")
         return estimator.predict(_frame(z))
 
     def answer(
@@ -171,10 +172,9 @@ class FrontDoor:
         """Bounds PNS of each point."""
         prediction = self.predict(key, tables, z, size)
         intervals, atoms = prediction.intervals(alpha), prediction.atoms()
-        joint = atoms[["p00", "p01", "p10", "p11"]].to_numpy().reshape(-1, 2, 2)
         return Answer(
             pb.Interval(intervals["lower"].to_numpy(), intervals["upper"].to_numpy()),
-            pb.Atoms(joint, atoms[["mu0", "mu1"]].to_numpy()),
+            pb.unpack_atoms(atoms[list(pb.BINARY.eta_names)].to_numpy()),
         )
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import pns_bounds as pb
 import pns_dgp
 from jaxtyping import Float, Int, Key
 
@@ -52,9 +53,10 @@ def make_model(name: str) -> pns_dgp.StructuralModel:
     'li:<seed>:12+3'; or 'curved:<seed>', with 8 covariates, or 'curved:<seed>:20'.
     """
     if not is_model(name):
-        raise ValueError(
-            "model must be 'li_1', 'acic', 'li:<seed>', 'li:<seed>:<observed>+<hidden>', "
-            f"'curved:<seed>' or 'curved:<seed>:<covariates>', got {name!r}."
+        raise pb.InputError(
+            "model",
+            "must be 'li_1', 'acic', 'li:<seed>', 'li:<seed>:<observed>+<hidden>', "
+            f"'curved:<seed>' or 'curved:<seed>:<covariates>', got {name!r}.",
         )
     if member := _CURVED.fullmatch(name):
         seed, size = (int(part or 0) for part in member.groups())
@@ -92,9 +94,7 @@ def draw_replicate(
     model = make_model(model_name)
     key = jax.random.fold_in(jax.random.key(seed), replicate)
     data_key, test_key, method_key = jax.random.split(key, 3)
-    tables = Tables(
-        model.sample(data_key, num_observational, "observational"),
-        model.sample(data_key, num_experimental, "experimental"),
-    )
+    sizes = {"observational": num_observational, "experimental": num_experimental}
+    tables = Tables(**{s: model.sample(data_key, sizes[s], s) for s in pns_dgp.SOURCES})
     z = np.asarray(model.sample_population(test_key, num_test).z, np.float32)
     return Replicate(tables, z, model.oracle(z), method_key)
