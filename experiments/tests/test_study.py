@@ -51,7 +51,7 @@ def test_stability_changes_the_methods_seed_and_nothing_else(monkeypatch):
         def answer(self, key, tables, z, alpha, size):
             seen.append((np.asarray(jax.random.key_data(key)), tables.experimental.y))
             wide = pb.Interval(np.zeros(len(z)), np.ones(len(z)))
-            atoms = pb.Atoms(np.full((len(z), 2, 2), 0.25), np.full((len(z), 2), 0.5))
+            atoms = pb.atoms_from_counts(*np.ones((2, len(z), *pb.BINARY.joint_shape)))
             return Answer(wide, atoms)
 
     monkeypatch.setitem(study.METHODS, "crossfit", Recorder())

@@ -78,19 +78,21 @@ class Constant:
     name, sentence, recipe = "constant", "one law for all", None
     has_draws, is_posterior = False, False
 
-    def fit(self, key, counts, recipe, progress=False, groups=None):
-        rows = np.arange(len(counts.z))
+    def deal(self, key, part, groups, recipe):
+        return np.arange(len(part)) % 2
+
+    def fit(self, key, rows, recipe, progress=False, checkpoint_dir=None):
+        folded, place = rows.folded()
         return pe.MethodFit(
             self,
-            counts,
-            pm.make_standardizer(counts),
-            held_out_atoms=self.atoms(counts.z),
-            held_out_row=rows,
-            fold=rows % 2,
+            folded.counts,
+            pm.make_standardizer(rows.counts()),
+            held_out_atoms=self.atoms(folded.counts.z),
+            held_out_place=place,
         )
 
     def atoms(self, z):
-        return pb.Atoms(np.full((len(z), 2, 2), 0.25), np.full((len(z), 2), 0.5))
+        return pb.atoms_from_counts(*np.ones((2, len(z), *pb.BINARY.joint_shape)))
 
 
 def test_a_trial_is_fitted_and_shown(folder):
