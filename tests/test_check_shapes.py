@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from check_shapes import after_the_call
@@ -22,6 +23,7 @@ def add(
 
 def test_arrays_of_the_stated_shape_pass():
     np.testing.assert_array_equal(add(np.ones(3), np.ones(3)), np.full(3, 2.0))
+    np.testing.assert_array_equal(add(jnp.ones(3), np.ones(3)), np.full(3, 2.0))
 
 
 @pytest.mark.parametrize(

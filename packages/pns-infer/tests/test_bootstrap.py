@@ -1,6 +1,7 @@
 """The bootstrap against closed forms; how it reports; what it compiles."""
 
 import dataclasses
+import inspect
 import warnings
 
 import chex
@@ -138,7 +139,8 @@ def test_a_solve_that_did_not_converge_says_what_to_try():
     z, counts, params, *_ = logistic_data()
     config = pi.SolveConfig(max_iterations=1, direct_up_to=0, preconditioner_rank=0)
     with pytest.warns(pi.NotConvergedWarning, match="100% of 25 solves") as caught:
-        result = pi.solve_bootstrap(
+        # Unwrapped: a check of shapes around it would be the caller.
+        result = inspect.unwrap(pi.solve_bootstrap)(
             jax.random.key(0), LOGISTIC, params, z, counts, 25, config
         )
     assert caught[0].filename == __file__  # who called

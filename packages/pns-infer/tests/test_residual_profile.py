@@ -260,7 +260,7 @@ def test_a_flat_likelihood_leaves_a_uniform_variance(monkeypatch):
     counts[0, 0, 0] = 1
     profile = pi.profile_residual(
         np.random.default_rng(0),
-        *(repeat(repeat(MODEL, 1), 2), counts, counts, np.zeros(1), 2),
+        *(repeat(repeat(MODEL, 1), 2), counts, counts, np.zeros(1, int), 2),
     )
     both = profile.settings.observational_strength == (
         profile.settings.experimental_strength

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from pns_infer.averages.frequencies import (
     bound_sides,
@@ -55,7 +55,7 @@ def debiased_average(
     alpha: float = 0.05,
     *,
     estimand: pb.Estimand = pb.PNS,
-    member: Float[np.ndarray, " n"] | None = None,
+    member: Shaped[np.ndarray, " n"] | None = None,
     source: Source = "both",
     with_frequencies: bool = True,
 ) -> DebiasedAverage:
@@ -112,7 +112,7 @@ def debiased_average(
 def bound_means(
     units: HeldOutUnits,
     estimand: pb.Estimand,
-    member: Float[np.ndarray, " n"] | None = None,
+    member: Shaped[np.ndarray, " n"] | None = None,
     source: Source = "both",
     rule: Float[np.ndarray, " n"] | None = None,
 ) -> LinearMeans:

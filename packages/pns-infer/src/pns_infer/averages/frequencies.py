@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from scipy import special, stats
 
 from pns_infer.averages.held_out import HeldOutUnits, TooFewUnitsError
@@ -32,7 +32,7 @@ def frequency_interval(
     alpha: float = 0.05,
     *,
     estimand: pb.Estimand = pb.PNS,
-    member: Float[np.ndarray, " n"] | None = None,
+    member: Shaped[np.ndarray, " n"] | None = None,
     source: Source = "both",
     trial_alone: bool = False,
 ) -> AverageInterval:
@@ -75,7 +75,7 @@ def frequency_interval(
 def trial_difference(
     units: HeldOutUnits,
     alpha: float = 0.05,
-    member: Float[np.ndarray, " n"] | None = None,
+    member: Shaped[np.ndarray, " n"] | None = None,
 ) -> Difference:
     """Computes the experiment's difference in means, weighted by inverse probability.
 
@@ -93,7 +93,7 @@ def trial_difference(
 
 
 def effect_means(
-    units: HeldOutUnits, member: Float[np.ndarray, " n"] | None, source: Source
+    units: HeldOutUnits, member: Shaped[np.ndarray, " n"] | None, source: Source
 ) -> LinearMeans:
     """Estimates the mean of mu1 - mu0."""
     matrix = np.broadcast_to(_EFFECT, (units.num_rows, 1, len(_EFFECT)))
@@ -154,7 +154,7 @@ def counted_means(
     units: HeldOutUnits,
     estimand: pb.Estimand,
     side: BoundSide,
-    member: Float[np.ndarray, " n"] | None,
+    member: Shaped[np.ndarray, " n"] | None,
     source: Source,
     trial_alone: bool = False,
 ) -> list[LinearMeans]:
@@ -178,7 +178,7 @@ def estimand_means(
     estimand: pb.Estimand,
     matrix: Float[np.ndarray, "n k eta"],
     offset: Float[np.ndarray, "n k"],
-    member: Float[np.ndarray, " n"] | None,
+    member: Shaped[np.ndarray, " n"] | None,
     source: Source,
     rule: Float[np.ndarray, " n"] | None = None,
 ) -> LinearMeans:

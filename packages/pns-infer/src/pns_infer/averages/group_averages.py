@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
@@ -73,7 +73,7 @@ class SortedGroups(NamedTuple):
 
 def group_averages(
     units: HeldOutUnits,
-    members: Float[np.ndarray, "num_groups n"],
+    members: Shaped[np.ndarray, "num_groups n"],
     alpha: float = 0.05,
     *,
     estimand: pb.Estimand = pb.PNS,

@@ -4,7 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 
 from pns_infer.core.inputs import check_option, check_shape, checked_atoms
 
@@ -63,7 +63,7 @@ def make_held_out_units(
     y: Int[Array, " n"],
     *,
     assignment: float | Float[Array, " n"],
-    weights: Float[Array, " n"] | None = None,
+    weights: Num[Array, " n"] | None = None,
     ratio: Float[Array, " n"] | None = None,
     groups: Any = None,
     weights_are: WeightsAre = "sampling",

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from pns_infer.averages.held_out import HeldOutUnits, TooFewUnitsError
 from pns_infer.core.inputs import check_option, check_shape
@@ -106,7 +106,7 @@ def linear_means(
     units: HeldOutUnits,
     matrix: Float[np.ndarray, "n k eta"],
     offset: Float[np.ndarray, "n k"],
-    member: Float[np.ndarray, " n"] | None = None,
+    member: Shaped[np.ndarray, " n"] | None = None,
     source: Source = "both",
 ) -> LinearMeans:
     """Estimates the means of k forms over a target population.
@@ -156,7 +156,7 @@ def linear_means(
 
 
 def checked_member(
-    units: HeldOutUnits, member: Float[np.ndarray, " n"] | None
+    units: HeldOutUnits, member: Shaped[np.ndarray, " n"] | None
 ) -> Float[np.ndarray, " n"]:
     """Returns the weights of a subgroup; raises unless they are usable."""
     if member is None:

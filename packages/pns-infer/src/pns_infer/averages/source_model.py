@@ -158,7 +158,7 @@ def fit_logistic(
     penalty = np.full(width, float(ridge))
     penalty[0] = 1e-6  # keeps the intercept finite if only one value occurs
 
-    def loss(beta: Float[np.ndarray, " k+1"]) -> float:
+    def loss(beta: Float[np.ndarray, " coefficients"]) -> float:
         total = float(penalty @ beta**2 / 2)
         for rows, block in blocks(features, transform):
             logit = beta[0] + block @ beta[1:]

@@ -118,7 +118,7 @@ class ResidualProfile(NamedTuple):
         self,
         source: str,
         size: Num[Array, "*shape"],
-        is_rare: Bool[np.ndarray, "*shape"] | bool = False,
+        is_rare: Bool[np.ndarray, "*#shape"] | bool = False,
     ) -> Float[np.ndarray, "*shape"]:
         """Averages the model's weight beside a cell's counts over the profile.
 

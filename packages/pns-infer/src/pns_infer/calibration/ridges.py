@@ -250,10 +250,10 @@ def _smooth(sums: Bins, window: float) -> Bins:
 
 
 def _ratio(
-    observed: Bins,
-    expected: Bins,
+    observed: Float[np.ndarray, "... outcomes"],
+    expected: Float[np.ndarray, "... outcomes"],
     strength: float,
-) -> Bins:
+) -> Float[np.ndarray, "... outcomes"]:
     units = expected.sum(axis=-1, keepdims=True)
     plain = np.divide(
         observed, expected, out=np.ones_like(observed), where=expected > 1e-9

@@ -36,7 +36,11 @@ def trial_counts(
     return [tables[0].reshape(num_rows, 1, pb.BINARY.num_cells), tables[1]]
 
 
-def trial_atoms(log: Trials, trial: Trials, dtype: Any) -> pb.Atoms:
+def trial_atoms(
+    log: Float[np.ndarray, "*rows 1 cells"],
+    trial: Float[np.ndarray, "*rows treatments levels"],
+    dtype: Any,
+) -> pb.Atoms:
     """Returns compatible atoms: mu is moved to the nearest value that the log admits."""
     joint = log.reshape(*trial.shape[:-2], *pb.BINARY.joint_shape)
     atoms = pb.Atoms(joint.astype(dtype), trial[..., 1].astype(dtype))
