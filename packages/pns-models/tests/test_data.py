@@ -124,7 +124,10 @@ def test_a_split_keeps_all_units_and_holds_out_the_share_asked_for():
             "observational x must hold the numbers 0 and 1 alone, got 2",
         ),
         (lambda z, x, y: (z, x, y[:-1]), "observational y must hold 4000 values"),
-        (lambda z, x, y: (z[:, :3], x, y), "same covariates, got 3 and 4"),
+        (
+            lambda z, x, y: (z[:, :3], x, y),
+            "covariates of observational z, got 4 and 3",
+        ),
     ],
 )
 def test_tables_that_do_not_fit_are_told(change, message):

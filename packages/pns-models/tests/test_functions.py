@@ -69,5 +69,5 @@ def test_functions_of_other_structures_differ(small):
 
 
 def test_other_kinds_are_told(small):
-    with pytest.raises(TypeError, match="only a model of kind 'anchored'"):
+    with pytest.raises(ValueError, match="model must be of kind 'anchored'"):
         pm.plain_functions(small.model("ensemble"))

@@ -167,5 +167,5 @@ def test_weighted_members_are_the_pass_of_each_index(fits, small):
 
 
 def test_only_ensembles_have_members(small):
-    with pytest.raises(TypeError, match="'epinet' has no members"):
+    with pytest.raises(ValueError, match="an ensemble, got 'epinet'"):
         small.model("epinet").member_raw(np.zeros((5, 3)))

@@ -43,11 +43,14 @@ def test_paper_presets_are_those_of_the_tables():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epochs": 5}, "either epochs or max_steps"),
-        ({"max_steps": None}, "either epochs or max_steps"),
+        ({"epochs": 5}, "epochs or max_steps must be given"),
+        ({"max_steps": None}, "epochs or max_steps must be given"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"held_out_fraction": 1.0}, r"held_out_fraction must lie in \[0, 1\)"),
-        ({"patience": 3, "held_out_fraction": 0.0}, "needs a held_out_fraction"),
+        (
+            {"patience": 3, "held_out_fraction": 0.0},
+            "held_out_fraction must be above 0",
+        ),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive"),
         ({"schedule": "linear"}, "schedule must be one of .*'cosine'.* got 'linear'"),

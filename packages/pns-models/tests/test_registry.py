@@ -107,7 +107,7 @@ def test_what_cannot_be_registered_is_told():
 
     with pytest.raises(ValueError, match="'constant' is taken by ConstantConfig"):
         pm.register_network(Other)
-    with pytest.raises(TypeError, match="must be a frozen dataclass"):
+    with pytest.raises(ValueError, match="must be a frozen dataclass"):
         pm.register_network(Constant)
     # The same class once more, as when a cell of a notebook runs again.
     pm.register_network(ConstantConfig)

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+import pns_bounds as pb
 from flax import nnx
 
 from pns_models._mlp import ACTIVATIONS, Activation, Mlp
@@ -32,20 +33,21 @@ class Backbone:
     def __post_init__(self):
         """Checks what would only fail later."""
         if self.width < 1 or self.depth < 0:
-            raise ValueError(
-                "width must be at least 1 and depth not negative, got "
-                f"{self.width} and {self.depth}."
+            raise pb.InputError(
+                "width",
+                "must be at least 1 and depth not negative, got "
+                f"{self.width} and {self.depth}.",
             )
         if self.bottleneck is not None and self.bottleneck < 1:
-            raise ValueError(
-                f"bottleneck must be None or at least 1, got {self.bottleneck}."
+            raise pb.InputError(
+                "bottleneck", f"must be None or at least 1, got {self.bottleneck}."
             )
         for name, value, known in (
             ("activation", self.activation, tuple(ACTIVATIONS)),
             ("matmul_dtype", self.matmul_dtype, ("float32", "bfloat16")),
         ):
             if value not in known:
-                raise ValueError(f"{name} must be one of {known}, got {value!r}.")
+                raise pb.InputError(name, f"must be one of {known}, got {value!r}.")
 
     def body(self, num_inputs: int, rngs: nnx.Rngs) -> Mlp:
         """Makes the layers from inputs to features."""
@@ -66,7 +68,7 @@ class Backbone:
 
     def _sizes(self, num_inputs: int) -> list[int]:
         if num_inputs < 1:
-            raise ValueError("a network needs one covariate or more.")
+            raise pb.InputError("z", "must have one covariate or more.")
         narrow = [] if self.bottleneck is None else [self.bottleneck]
         return [num_inputs, *narrow, *[self.width] * (self.depth + 1)]
 

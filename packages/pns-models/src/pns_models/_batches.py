@@ -22,11 +22,11 @@ class Batch(NamedTuple):
 
     Attributes:
       rows: indices of training rows.
-      weights: the eight weights that take the place of the rows' own, or None.
+      weights: the weights that take the place of the rows' own, or None.
     """
 
     rows: Int[Array, "*steps b"]
-    weights: Float[Array, "*steps b 8"] | None = None
+    weights: Float[Array, "*steps b counts"] | None = None
 
 
 class Batches:
@@ -41,7 +41,7 @@ class Batches:
         self,
         key: PRNGKeyArray,
         z: Float[np.ndarray, "n d"],
-        weights: Float[np.ndarray, "n 8"],
+        weights: Float[np.ndarray, "n counts"],
         batch_size: int,
         may_merge: bool,
     ):
@@ -89,7 +89,7 @@ class Batches:
         # What a batch does not fill stays row 0 with no weight.
         batch = Batch(
             np.zeros((len(rows), size), np.int32),
-            np.zeros((len(rows), size, 8), np.float32),
+            np.zeros((len(rows), size, self._weights.shape[1]), np.float32),
         )
         assert batch.weights is not None
         for i, (groups, position) in enumerate(merged):

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+import pns_bounds as pb
 from jaxtyping import Array
 
 from pns_models._arrays import alone, uncommitted
@@ -106,9 +107,10 @@ def _claim(folder: Path, label: dict[str, Any]) -> None:
     path = folder / "run.json"
     text = json.dumps(label, sort_keys=True)
     if path.exists() and path.read_text() != text:
-        raise ValueError(
-            f"{folder} holds checkpoints of another run (other data, key, recipe or "
-            "version of pns-models); give each run a folder of its own."
+        raise pb.InputError(
+            "checkpoint_dir",
+            f"must be a folder of this run alone; {folder} holds checkpoints of another "
+            "run (other data, key, learner or version of pns-models).",
         )
     part = folder / "run.json.part"
     part.write_text(text)

@@ -1,4 +1,4 @@
-"""Data as counts: a covariate vector with eight of them.
+"""Data as counts: a covariate vector, and how many units did what.
 
 A row stands for units that share covariates z: how many of them chose x and had y, and
 how many were assigned an arm and had y. A unit on a row of its own has a single 1.
@@ -30,8 +30,8 @@ class Counts(NamedTuple):
     """
 
     z: Float[Array, "num_cells num_covariates"]
-    observational: Float[Array, "num_cells 2 2"]
-    experimental: Float[Array, "num_cells 2 2"]
+    observational: Float[Array, "num_cells treatments levels"]
+    experimental: Float[Array, "num_cells treatments levels"]
 
 
 def counts_from_tables(
@@ -65,9 +65,10 @@ def counts_from_tables(
       [[1.0, 0.0], [0.0, 1.0]]
     """
     if weights is not None and len(weights) != 2:
-        raise ValueError(
-            "weights must be a pair, those of the observational and those of the "
-            f"experimental rows, got {len(weights)} of them."
+        raise pb.InputError(
+            "weights",
+            "must be a pair, those of the observational and those of the experimental "
+            f"rows, got {len(weights)} of them.",
         )
     tables = [
         _checked_table(name, table)
@@ -77,14 +78,15 @@ def counts_from_tables(
         )
     ]
     if tables[0][0].shape[1] != tables[1][0].shape[1]:
-        raise ValueError(
-            "both tables must have the same covariates, got "
-            f"{tables[0][0].shape[1]} and {tables[1][0].shape[1]} columns."
+        raise pb.InputError(
+            "experimental z",
+            "must have the covariates of observational z, got "
+            f"{tables[1][0].shape[1]} and {tables[0][0].shape[1]} columns.",
         )
     sizes = [len(table[0]) for table in tables]
     z = empty_table(sum(sizes), tables[0][0].shape[1])
     np.concatenate([table[0] for table in tables], out=z)
-    cells = np.zeros((2, len(z), 2, 2), np.float32)
+    cells = np.zeros((len(tables), len(z), *BINARY.joint_shape), np.float32)
     start = 0
     for source, (_, x, y) in enumerate(tables):
         rows = np.arange(start, start + sizes[source])
@@ -212,38 +214,43 @@ def check_groups(groups: ArrayLike, size: int) -> Shaped[np.ndarray, " n"]:
     """Returns labels as an array; raises unless there is one per row."""
     labels = np.asarray(groups)
     if labels.shape != (size,):
-        raise ValueError(
-            f"groups must hold {size} labels, one per row of counts, got shape "
-            f"{list(labels.shape)}."
+        raise pb.InputError(
+            "groups",
+            f"must hold {size} labels, one per row, got shape {list(labels.shape)}.",
         )
     return labels
 
 
-def flat_weights(counts: Counts) -> Float[np.ndarray, "num_cells 8"]:
-    """Puts the eight counts of each row side by side: observational, experimental."""
-    parts = [np.asarray(part, np.float32).reshape(-1, 4) for part in counts[1:]]
+def flat_weights(counts: Counts) -> Float[np.ndarray, "num_cells counts"]:
+    """Puts the counts of each row side by side: observational, experimental."""
+    parts = [
+        np.asarray(part, np.float32).reshape(-1, BINARY.num_cells)
+        for part in counts[1:]
+    ]
     return np.concatenate(parts, axis=1)
 
 
 def check_counts(counts: Counts) -> None:
     """Raises unless shapes fit, numbers are finite and both arms have units."""
     shapes = [np.shape(part) for part in counts]
-    expected = [(shapes[0][0], 2, 2)] * 2
+    expected = [(shapes[0][0], *BINARY.joint_shape)] * 2
     if len(shapes[0]) != 2 or shapes[1:] != expected:
-        raise ValueError(
-            "counts must have z [n, d] and two tables of cells [n, 2, 2], got shapes "
-            f"{shapes}; make them with counts_from_tables."
+        raise pb.InputError(
+            "counts",
+            f"must have z [n, d] and two tables of cells {list(expected[0])}, got shapes "
+            f"{shapes}; make them with counts_from_tables.",
         )
     check_finite("z", np.asarray(counts.z))
     for name, cells in zip(counts._fields[1:], counts[1:], strict=True):
         cells = np.asarray(cells)
         if not np.all(np.isfinite(cells) & (cells >= 0)):
-            raise ValueError(f"{name} counts must be finite and not negative.")
+            raise pb.InputError(f"{name} counts", "must be finite and not negative.")
     arms = np.asarray(counts.experimental, np.float64).sum(axis=(0, 2))
     if arms.sum() > 0 and arms.min() <= 0:
-        raise ValueError(
-            "the experiment needs units in both arms, got "
-            f"{arms[0]:g} in control and {arms[1]:g} in treatment."
+        raise pb.InputError(
+            "experimental counts",
+            "must have units in both arms, got "
+            f"{arms[0]:g} in control and {arms[1]:g} in treatment.",
         )
 
 
@@ -311,22 +318,25 @@ def _checked_table(
 ) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     z, x, y = (np.asarray(part) for part in table)
     if z.ndim != 2 or not len(z):
-        raise ValueError(
-            f"{name} z must have shape [num_rows, num_covariates] with a row at least, "
-            f"got {list(z.shape)}."
+        raise pb.InputError(
+            f"{name} z",
+            "must have shape [num_rows, num_covariates] with a row at least, got "
+            f"{list(z.shape)}.",
         )
     z = z.astype(np.float32, copy=False)
     check_finite(f"{name} z", z)
     for column, values in (("x", x), ("y", y)):
         if values.shape != (len(z),):
-            raise ValueError(
-                f"{name} {column} must hold {len(z)} values, one per row of z, got shape "
-                f"{list(values.shape)}."
+            raise pb.InputError(
+                f"{name} {column}",
+                f"must hold {len(z)} values, one per row of z, got shape "
+                f"{list(values.shape)}.",
             )
         if not np.isin(values, (0, 1)).all():
-            raise ValueError(
-                f"{name} {column} must hold the numbers 0 and 1 alone, got "
-                f"{values[~np.isin(values, (0, 1))].tolist()[0]!r} among them."
+            raise pb.InputError(
+                f"{name} {column}",
+                "must hold the numbers 0 and 1 alone, got "
+                f"{values[~np.isin(values, (0, 1))].tolist()[0]!r} among them.",
             )
     return z, x.astype(np.intp), y.astype(np.intp)
 
@@ -334,8 +344,8 @@ def _checked_table(
 def _checked_weights(weights: ArrayLike, size: int) -> Float[np.ndarray, " n"]:
     weights = np.asarray(weights, np.float32)
     if weights.shape != (size,) or not np.all((weights > 0) & np.isfinite(weights)):
-        raise ValueError(
-            f"weights must be {size} positive finite numbers, got shape "
-            f"{list(weights.shape)}."
+        raise pb.InputError(
+            "weights",
+            f"must be {size} positive finite numbers, got shape {list(weights.shape)}.",
         )
     return weights

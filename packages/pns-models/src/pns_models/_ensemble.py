@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -32,7 +33,9 @@ class EnsembleConfig:
     def __post_init__(self):
         """Checks what would only fail later."""
         if self.num_members < 2:
-            raise ValueError(f"num_members must be at least 2, got {self.num_members}.")
+            raise pb.InputError(
+                "num_members", f"must be at least 2, got {self.num_members}."
+            )
 
     def make(self, key: PRNGKeyArray, num_covariates: int) -> "BootstrapEnsemble":
         """Draws the members for a number of covariates."""
@@ -64,7 +67,7 @@ class BootstrapEnsemble(Network):
         """The number of members."""
         return self._num_members
 
-    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "k n 6"]:
+    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "k n raw"]:
         """Maps covariates to the members' raw numbers."""
         structure, state = nnx.split(self.members)
         return map_networks(
@@ -72,8 +75,8 @@ class BootstrapEnsemble(Network):
         )
 
     def decode(
-        self, code: Float[Array, "k n 6"], indices: Float[Array, "s k"]
-    ) -> Float[Array, "s n 6"]:
+        self, code: Float[Array, "k n raw"], indices: Float[Array, "s k"]
+    ) -> Float[Array, "s n raw"]:
         """Weights members by indices."""
         # Highest precision: unit vectors must pick their member exactly.
         return jnp.einsum("sk,kni->sni", indices, code, precision="highest")

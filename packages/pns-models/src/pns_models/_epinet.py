@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
+from pns_bounds import BINARY
 
 from pns_models._anchored import AnchoredNet
 from pns_models._indexed import GaussianIndex, IndexedConfig
 from pns_models._mlp import Frozen, Mlp
 from pns_models._network import register_network
 
-Code = tuple[Float[Array, "n d"], Float[Array, "n seen"], Float[Array, "n 6"]]
+Code = tuple[Float[Array, "n d"], Float[Array, "n seen"], Float[Array, "n raw"]]
 
 
 @register_network
@@ -43,7 +44,7 @@ class Epinet(GaussianIndex):
         width = config.backbone.width
         self.base = AnchoredNet(num_covariates, config.backbone, rngs)
         inputs = num_covariates + config.index_dim
-        outputs = 6 * config.index_dim
+        outputs = BINARY.num_raw * config.index_dim
         # Plain parameters: the decay of the head would make all draws equal.
         sizes = [width + inputs, *config.hidden, outputs]
         self.head = Mlp(sizes, rngs, kernel=nnx.Param)
@@ -53,7 +54,7 @@ class Epinet(GaussianIndex):
 
     def prior_raw(
         self, z: Float[Array, "n d"], indices: Float[Array, "s i"]
-    ) -> Float[Array, "s n 6"]:
+    ) -> Float[Array, "s n raw"]:
         """Computes what the frozen prior adds."""
         return self.prior_scale * self._contracted(self.prior, z, indices)
 
@@ -63,7 +64,9 @@ class Epinet(GaussianIndex):
         seen = jnp.concatenate([jax.lax.stop_gradient(features), z], axis=-1)
         return z, seen, self.base.heads(features)
 
-    def decode(self, code: Code, indices: Float[Array, "s i"]) -> Float[Array, "s n 6"]:
+    def decode(
+        self, code: Code, indices: Float[Array, "s i"]
+    ) -> Float[Array, "s n raw"]:
         """Adds head and prior to the base's raw numbers."""
         z, seen, base = code
         raw = base + self._contracted(self.head, seen, indices)
@@ -71,13 +74,13 @@ class Epinet(GaussianIndex):
 
     def _contracted(
         self, head: Mlp, inputs: Float[Array, "n k"], indices: Float[Array, "s i"]
-    ) -> Float[Array, "s n 6"]:
+    ) -> Float[Array, "s n raw"]:
         """Applies a head to inputs and indices, and multiplies its output by the index.
 
         The result is not linear in the index, which the hidden layers see. What is linear
         is taken out of the pass over units and indices: the first layer adds what it makes
         of the inputs to what it makes of the index, and the last layer's kernel meets the
-        index before it meets the units, so that it has 6 columns instead of 6 * index_dim.
+        index before it meets the units, so that it has as many columns as there are raw numbers.
         """
         (kernel, bias), *middle, (last_kernel, last_bias) = zip(
             [kernel[...] for kernel in head.kernels],
@@ -89,15 +92,15 @@ class Epinet(GaussianIndex):
         of_indices = indices @ kernel[width:]
         # Divided so that the sum over the index keeps the head's scale.
         weights = indices / self.index_dim**0.5
-        last_kernel = last_kernel.reshape(-1, 6, self.index_dim)
+        last_kernel = last_kernel.reshape(-1, BINARY.num_raw, self.index_dim)
         columns = jnp.einsum("hoi,si->sho", last_kernel, weights)
-        offsets = weights @ last_bias.reshape(6, self.index_dim).T
+        offsets = weights @ last_bias.reshape(BINARY.num_raw, self.index_dim).T
 
         def one(
             of_index: Float[Array, " h"],
-            columns: Float[Array, "h 6"],
-            offset: Float[Array, " 6"],
-        ) -> Float[Array, "n 6"]:
+            columns: Float[Array, "h raw"],
+            offset: Float[Array, " raw"],
+        ) -> Float[Array, "n raw"]:
             values = jax.nn.relu(of_inputs + of_index)
             for kernel, bias in middle:
                 values = jax.nn.relu(values @ kernel + bias)

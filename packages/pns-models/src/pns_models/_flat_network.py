@@ -36,7 +36,7 @@ class FlatCall:
 
     def __call__(
         self, vector: Float[Array, " p"], z: Float[Array, "n d"]
-    ) -> Float[Array, "n 6"]:
+    ) -> Float[Array, "n raw"]:
         """Cuts the vector into parameters and applies the network."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])
         parts = jnp.split(vector, ends[:-1].tolist())

@@ -8,6 +8,7 @@ in which it occurs.
 from typing import NamedTuple
 
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
@@ -41,7 +42,7 @@ class FoldedCounts(NamedTuple):
         """Number of folds."""
         return int(self.fold.max()) + 1
 
-    def cell_totals(self) -> Float[np.ndarray, "num_cells 8"]:
+    def cell_totals(self) -> Float[np.ndarray, "num_cells counts"]:
         """Sums the counts of each cell over the folds."""
         weights = flat_weights(self.counts)
         size = int(self.cell.max()) + 1
@@ -197,7 +198,7 @@ def _deal(
 ) -> Int[np.ndarray, " n"]:
     """Deals rows to folds: whole groups first, then single rows, part by part."""
     if num_folds < 2:
-        raise ValueError(f"num_folds must be at least 2, got {num_folds}.")
+        raise pb.InputError("num_folds", f"must be at least 2, got {num_folds}.")
     fold = np.full(len(part), -1, np.int16)  # small: there may be many millions of rows
     if groups is not None:
         _deal_groups(rng, fold, check_groups(groups, len(part)), part, num_folds)

@@ -23,9 +23,9 @@ class PlainFunctions(NamedTuple):
 
     Attributes:
       features: maps body parameters and z [n, d] to features [n, width].
-      head: maps head parameters and features [n, width] to raw numbers [n, 6].
+      head: maps head parameters and features [n, width] to raw numbers [n, raw].
       params: the fitted pair (body, head).
-      frozen_nll: maps raw numbers, frozen raw numbers and counts [n, 8] to the negative
+      frozen_nll: maps raw numbers, frozen raw numbers and counts [n, counts] to the negative
         log-likelihood of each row [n]; the joint law inside mu is that of the frozen
         numbers, as in training.
     """
@@ -63,9 +63,8 @@ def plain_functions(model: FittedModel) -> PlainFunctions:
     """
     network = model.network
     if not isinstance(network, AnchoredNet):
-        raise TypeError(
-            "only a model of kind 'anchored' has plain functions, this is "
-            f"{model.recipe.network.kind!r}."
+        raise pb.InputError(
+            "model", f"must be of kind 'anchored', got {model.recipe.network.kind!r}."
         )
     body_structure, body = nnx.split(network.body)
     head_structure, head = nnx.split((network.joint_head, network.delta_head))
@@ -91,17 +90,23 @@ class _Head:
 
     def __call__(
         self, params: Any, features: Float[Array, "n width"]
-    ) -> Float[Array, "n 6"]:
+    ) -> Float[Array, "n raw"]:
         joint_head, delta_head = nnx.merge(self.structure, params)
         return jnp.concatenate([joint_head(features), delta_head(features)], axis=-1)
 
 
 def _frozen_nll(
-    raw: Float[Array, "n 6"], frozen: Float[Array, "n 6"], counts: Float[Array, "n 8"]
+    raw: Float[Array, "n raw"],
+    frozen: Float[Array, "n raw"],
+    counts: Float[Array, "n counts"],
 ) -> Float[Array, " n"]:
-    def log_joint(numbers: Float[Array, "n 6"]) -> Float[Array, "n 2 2"]:
-        return jax.nn.log_softmax(numbers[:, :4]).reshape(-1, 2, 2)
+    def log_joint(
+        numbers: Float[Array, "n raw"],
+    ) -> Float[Array, "n treatments levels"]:
+        joint = jax.nn.log_softmax(numbers[:, : pb.BINARY.num_cells])
+        return joint.reshape(-1, *pb.BINARY.joint_shape)
 
-    logs = (log_joint(raw), pb.log_anchor(log_joint(frozen), raw[:, 4:]))
-    flat = jnp.concatenate([part.reshape(-1, 4) for part in logs], axis=1)
+    arms = raw[:, pb.BINARY.num_cells :]
+    logs = (log_joint(raw), pb.log_anchor(log_joint(frozen), arms))
+    flat = jnp.concatenate([part.reshape(len(raw), -1) for part in logs], axis=1)
     return -jnp.sum(counts * flat, axis=1)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import jax
+import pns_bounds as pb
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -37,9 +38,9 @@ class HypermodelConfig(IndexedConfig):
         """Checks what would only fail later."""
         super().__post_init__()
         if self.initialization not in ("network", "enn"):
-            raise ValueError(
-                "initialization must be 'network' or 'enn', got "
-                f"{self.initialization!r}."
+            raise pb.InputError(
+                "initialization",
+                f"must be 'network' or 'enn', got {self.initialization!r}.",
             )
 
     def make(self, key: PRNGKeyArray, num_covariates: int) -> "Hypermodel":
@@ -76,7 +77,7 @@ class Hypermodel(GaussianIndex):
 
     def prior_raw(
         self, z: Float[Array, "n d"], indices: Float[Array, "s i"]
-    ) -> Float[Array, "s n 6"]:
+    ) -> Float[Array, "s n raw"]:
         """Computes what the frozen prior adds."""
         return self.prior_scale * self._generated(self.prior, z, indices)
 
@@ -86,7 +87,7 @@ class Hypermodel(GaussianIndex):
 
     def decode(
         self, code: Float[Array, "n d"], indices: Float[Array, "s i"]
-    ) -> Float[Array, "s n 6"]:
+    ) -> Float[Array, "s n raw"]:
         """Generates a network for each index and applies it."""
         learned = self._generated(self.learner, code, indices)
         if self.prior_scale == 0:
@@ -98,7 +99,7 @@ class Hypermodel(GaussianIndex):
         generator: "EnnGenerator | _ParameterGenerator",
         z: Float[Array, "n d"],
         indices: Float[Array, "s i"],
-    ) -> Float[Array, "s n 6"]:
+    ) -> Float[Array, "s n raw"]:
         vectors = jax.vmap(generator)(indices)
         return map_networks(lambda vector: self._call(vector, z), vectors)
 

@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import stats
 
@@ -39,15 +40,19 @@ class IndexedConfig:
         object.__setattr__(self, "prior_hidden", tuple(self.prior_hidden))
         widths = (*self.hidden, *self.prior_hidden)
         if not self.hidden or not self.prior_hidden or min(widths) < 1:
-            raise ValueError(
-                "hidden and prior_hidden need one width or more, each at least 1, got "
-                f"{self.hidden} and {self.prior_hidden}."
+            raise pb.InputError(
+                "hidden",
+                "and prior_hidden must have one width or more, each at least 1, got "
+                f"{self.hidden} and {self.prior_hidden}.",
             )
         if self.index_dim < 1:
-            raise ValueError(f"index_dim must be at least 1, got {self.index_dim}.")
+            raise pb.InputError(
+                "index_dim", f"must be at least 1, got {self.index_dim}."
+            )
         if not 0 <= self.prior_scale < float("inf"):
-            raise ValueError(
-                f"prior_scale must be finite and not negative, got {self.prior_scale}."
+            raise pb.InputError(
+                "prior_scale",
+                f"must be finite and not negative, got {self.prior_scale}.",
             )
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
+from pns_bounds import BINARY
 
 from pns_models._backbone import Backbone
 from pns_models._links import Link
@@ -45,10 +46,10 @@ class SLearner(Network):
 
     def __init__(self, num_covariates: int, backbone: Backbone, rngs: nnx.Rngs):
         """Draws the networks for a number of covariates."""
-        self.joint = backbone.mlp(num_covariates, 4, rngs)
+        self.joint = backbone.mlp(num_covariates, BINARY.num_cells, rngs)
         self.outcome = backbone.mlp(num_covariates + 1, 1, rngs)
 
-    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n 6"]:
+    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
         """Maps covariates to raw numbers."""
         arms = [
             self.outcome(jnp.concatenate([z, jnp.full_like(z[:, :1], arm)], axis=-1))
@@ -64,9 +65,9 @@ class TLearner(Network):
 
     def __init__(self, num_covariates: int, backbone: Backbone, rngs: nnx.Rngs):
         """Draws the networks for a number of covariates."""
-        self.joint = backbone.mlp(num_covariates, 4, rngs)
+        self.joint = backbone.mlp(num_covariates, BINARY.num_cells, rngs)
         self.arms = nnx.List([backbone.mlp(num_covariates, 1, rngs) for _ in (0, 1)])
 
-    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n 6"]:
+    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
         """Maps covariates to raw numbers."""
         return jnp.concatenate([self.joint(z), *(arm(z) for arm in self.arms)], axis=-1)

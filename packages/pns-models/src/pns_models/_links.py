@@ -1,7 +1,7 @@
-"""From six raw numbers per row to probabilities.
+"""From raw numbers to probabilities.
 
-A network's output is six numbers: logits of the cells p00, p01, p10, p11, then one
-number for each arm. Two links turn them into probabilities: 'anchored' (the arms' numbers
+A row has six of them: logits of the cells p00, p01, p10, p11, then one number for
+each arm. Two links turn them into probabilities: 'anchored' (the arms' numbers
 are deltas of the anchoring map, so the result is always compatible) and 'free' (they are
 plain logits of mu, as in the S- and T-learner, which may contradict the joint law).
 """
@@ -24,17 +24,17 @@ class LogProbabilities(NamedTuple):
       outcome: [..., x, y] log P(Y=y | do(X=x), z).
     """
 
-    joint: Float[Array, "*batch 2 2"]
-    outcome: Float[Array, "*batch 2 2"]
+    joint: Float[Array, "*batch treatments levels"]
+    outcome: Float[Array, "*batch treatments levels"]
 
 
 def log_probabilities(
-    raw: Float[Array, "*batch 6"], link: Link, training: bool = False
+    raw: Float[Array, "*batch raw"], link: Link, training: bool = False
 ) -> LogProbabilities:
     """Applies a link in log space.
 
     Args:
-      raw: six numbers per row.
+      raw: numbers of each row.
       link: 'anchored' or 'free'.
       training: stop the gradient of the experimental loss at the joint law, so that
         only observational data train it (app:training).
@@ -50,8 +50,9 @@ def log_probabilities(
       [[0.5, 0.5], [0.25, 0.75]]
     """
     shape = raw.shape[:-1]
-    joint = jax.nn.log_softmax(raw[..., :4]).reshape(*shape, 2, 2)
-    arms = raw[..., 4:]
+    joint = jax.nn.log_softmax(raw[..., : pb.BINARY.num_cells])
+    joint = joint.reshape(*shape, *pb.BINARY.joint_shape)
+    arms = raw[..., pb.BINARY.num_cells :]
     if link == "anchored":
         anchor = jax.lax.stop_gradient(joint) if training else joint
         outcome = pb.log_anchor(anchor, arms)
@@ -62,8 +63,8 @@ def log_probabilities(
     return LogProbabilities(joint=joint, outcome=outcome)
 
 
-def atoms_from_raw(raw: Float[Array, "*batch 6"], link: Link) -> pb.Atoms:
-    """Applies a link: raw numbers [*batch, 6] to atoms [*batch].
+def atoms_from_raw(raw: Float[Array, "*batch raw"], link: Link) -> pb.Atoms:
+    """Applies a link: raw numbers [*batch, raw] to atoms [*batch].
 
     Example:
       >>> import jax.numpy as jnp
@@ -73,7 +74,8 @@ def atoms_from_raw(raw: Float[Array, "*batch 6"], link: Link) -> pb.Atoms:
       >>> [round(float(mu), 3) for mu in atoms_from_raw(raw, "anchored").mu]
       [0.55, 0.775]
     """
-    joint = jax.nn.softmax(raw[..., :4]).reshape(*raw.shape[:-1], 2, 2)
-    arms = raw[..., 4:]
+    joint = jax.nn.softmax(raw[..., : pb.BINARY.num_cells])
+    joint = joint.reshape(*raw.shape[:-1], *pb.BINARY.joint_shape)
+    arms = raw[..., pb.BINARY.num_cells :]
     mu = pb.anchor(joint, arms) if link == "anchored" else jax.nn.sigmoid(arms)
     return pb.Atoms(joint=joint, mu=mu)

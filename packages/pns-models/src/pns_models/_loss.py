@@ -2,13 +2,14 @@
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from pns_bounds import BINARY
 
 from pns_models._links import Link, log_probabilities
 
 
 def loss_by_index(
-    raw: Float[Array, "s n 6"],
-    weights: Float[Array, "*s n 8"],
+    raw: Float[Array, "s n raw"],
+    weights: Float[Array, "*s n counts"],
     totals: Float[Array, "2"],
     link: Link,
     training: bool = False,
@@ -17,7 +18,7 @@ def loss_by_index(
 
     Args:
       raw: of n rows.
-      weights: [n, 8] or [s, n, 8] of the eight log-probabilities of a row, its counts
+      weights: [n, counts] or [s, n, counts] of the log-probabilities of a row, its counts
         for example: four observational, four experimental.
       totals: units of each source, by which its sum is divided.
       link: of the network.
@@ -32,8 +33,8 @@ def loss_by_index(
       [0.3]
     """
     logs = log_probabilities(raw, link, training)
-    flat = raw.shape[:-1]
-    joint, outcome = (part.reshape(*flat, 4) for part in logs)
-    observational = jnp.sum(weights[..., :4] * joint, axis=(-2, -1)) / totals[0]
-    experimental = jnp.sum(weights[..., 4:] * outcome, axis=(-2, -1)) / totals[1]
+    flat, size = raw.shape[:-1], BINARY.num_cells
+    joint, outcome = (part.reshape(*flat, size) for part in logs)
+    observational = jnp.sum(weights[..., :size] * joint, axis=(-2, -1)) / totals[0]
+    experimental = jnp.sum(weights[..., size:] * outcome, axis=(-2, -1)) / totals[1]
     return -(observational + experimental)

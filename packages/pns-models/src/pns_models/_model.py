@@ -75,8 +75,8 @@ class FittedModel:
     def member_raw(self, z: ArrayLike) -> Float[np.ndarray, "m n raw"]:
         """Computes the raw numbers of every member of an ensemble."""
         if not isinstance(self.network, BootstrapEnsemble):
-            raise TypeError(
-                f"a network of kind {self.recipe.network.kind!r} has no members."
+            raise pb.InputError(
+                "model", f"must be an ensemble, got {self.recipe.network.kind!r}."
             )
         parts = [
             np.asarray(_encoded(self._structure, self._state, block))[:, :count]
@@ -210,7 +210,7 @@ class FittedModel:
             ("draws_per_chunk", draws_per_chunk),
         ):
             if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}.")
+                raise pb.InputError(name, f"must be at least 1, got {value}.")
 
 
 def load(folder: str | os.PathLike) -> FittedModel:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pns_bounds as pb
 from flax import nnx
 
 from pns_models._arrays import load_arrays, save_arrays
@@ -32,7 +33,7 @@ def write_model(
     """Writes a model into a folder that must not exist; it appears when complete."""
     folder = Path(folder).absolute()
     if folder.exists():
-        raise ValueError(f"{folder} exists already; name a new folder.")
+        raise pb.InputError("folder", f"must be a new one, {folder} exists already.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:

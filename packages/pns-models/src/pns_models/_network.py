@@ -1,7 +1,7 @@
 """What training and prediction ask of a network, and the register of its kinds.
 
 Every network maps covariates z [n, d] and indices [s, index_dim] to raw numbers
-[s, n, 6], whose meaning `_links` fixes. A kind of network is a frozen dataclass that
+[s, n, raw], whose meaning `_links` fixes. A kind of network is a frozen dataclass that
 makes it; `register_network` lets recipes and files know it by name, whoever wrote it.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax.numpy as jnp
+import pns_bounds as pb
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -31,13 +32,15 @@ class Network(nnx.Module):
         """Computes from z what does not depend on the index."""
         raise NotImplementedError
 
-    def decode(self, code: Any, indices: Float[Array, "s i"]) -> Float[Array, "s n 6"]:
+    def decode(
+        self, code: Any, indices: Float[Array, "s i"]
+    ) -> Float[Array, "s n raw"]:
         """Completes a code with indices."""
         return jnp.broadcast_to(code, (len(indices), *code.shape))
 
     def raw(
         self, z: Float[Array, "n d"], indices: Float[Array, "s i"]
-    ) -> Float[Array, "s n 6"]:
+    ) -> Float[Array, "s n raw"]:
         """Maps covariates and indices to raw numbers."""
         return self.decode(self.encode(z), indices)
 
@@ -123,9 +126,10 @@ def register_network(config_class: _Config) -> _Config:
     kind = getattr(config_class, "kind", None)
     params = getattr(config_class, "__dataclass_params__", None)
     if not isinstance(kind, str) or params is None or not params.frozen:
-        raise TypeError(
-            "a network's config must be a frozen dataclass with a class variable "
-            f"`kind`, got {config_class!r}."
+        raise pb.InputError(
+            "config_class",
+            "must be a frozen dataclass with a class variable `kind`, got "
+            f"{config_class!r}.",
         )
     known = _NETWORKS.get(kind, config_class)
     # A cell of a notebook that runs again defines the same class once more.
@@ -133,9 +137,10 @@ def register_network(config_class: _Config) -> _Config:
         config_class.__module__,
         config_class.__qualname__,
     ):
-        raise ValueError(
-            f"kind {kind!r} is taken by {known.__qualname__}; known are "
-            f"{sorted(_NETWORKS)}."
+        raise pb.InputError(
+            "kind",
+            f"{kind!r} is taken by {known.__qualname__}; known are "
+            f"{sorted(_NETWORKS)}.",
         )
     _NETWORKS[kind] = config_class
     return config_class
@@ -151,9 +156,10 @@ def network_from_json(values: Mapping[str, Any]) -> NetworkConfig:
     fields = dict(values)
     kind = fields.pop("kind", None)
     if kind not in NETWORKS:
-        raise ValueError(
-            f"kind must be one of {sorted(NETWORKS)}, got {kind!r}; a network of your "
-            "own is made known by register_network."
+        raise pb.InputError(
+            "kind",
+            f"must be one of {sorted(NETWORKS)}, got {kind!r}; a network of your own is "
+            "made known by register_network.",
         )
     return _rebuilt(NETWORKS[kind], fields)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy import special
 
@@ -29,10 +30,10 @@ class NoiseTable(NamedTuple):
     """
 
     quantiles: Float[np.ndarray, "num_counts num_scores"]
-    which: Int[np.ndarray, "n 8"]
+    which: Int[np.ndarray, "n counts"]
 
 
-def make_noise_table(weights: Float[np.ndarray, "n 8"]) -> NoiseTable:
+def make_noise_table(weights: Float[np.ndarray, "n counts"]) -> NoiseTable:
     """Tabulates the quantile functions for the counts of rows."""
     counts, which = np.unique(weights, return_inverse=True)
     if len(counts) > 10_000:  # weights of all sizes: three digits are plenty
@@ -57,19 +58,20 @@ def make_noise_table(weights: Float[np.ndarray, "n 8"]) -> NoiseTable:
 
 def row_directions(
     network: Network, key: PRNGKeyArray, rows: Int[Array, " n"]
-) -> Float[Array, "n 8 i"]:
-    """Draws the directions of the eight counts of each row."""
+) -> Float[Array, "n counts i"]:
+    """Draws the directions of the counts of each row."""
+    shape = (pb.BINARY.num_counts,)
     return jax.vmap(
-        lambda row: network.noise_directions(jax.random.fold_in(key, row), (8,))
+        lambda row: network.noise_directions(jax.random.fold_in(key, row), shape)
     )(rows)
 
 
 def noisy_weights(
     quantiles: Float[Array, "num_counts num_scores"],
-    which: Int[Array, "n 8"],
-    directions: Float[Array, "n 8 i"],
+    which: Int[Array, "n counts"],
+    directions: Float[Array, "n counts i"],
     indices: Float[Array, "s i"],
-) -> Float[Array, "s n 8"]:
+) -> Float[Array, "s n counts"]:
     """Computes the weights that stand in place of counts."""
     scores = jnp.einsum("rcd,sd->src", directions, indices)
     step = _SCORES[1] - _SCORES[0]

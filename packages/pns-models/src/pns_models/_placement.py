@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pns_bounds as pb
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
@@ -45,8 +46,9 @@ def make_mesh(num_data: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
     """
     devices = jax.devices() if devices is None else devices
     if num_data < 1 or len(devices) % num_data:
-        raise ValueError(
-            f"num_data must divide the number of devices, {len(devices)}, got {num_data}."
+        raise pb.InputError(
+            "num_data",
+            f"must divide the number of devices, {len(devices)}, got {num_data}.",
         )
     return Mesh(np.array(devices).reshape(-1, num_data), (MEMBER, DATA))
 

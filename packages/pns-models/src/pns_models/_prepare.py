@@ -31,7 +31,7 @@ class RunKeys(NamedTuple):
 class HeldOut(NamedTuple):
     """Rows that training does not see, in blocks of one shape."""
 
-    blocks: list[tuple[Float[Array, "n d"], Float[Array, "n 8"]]]
+    blocks: list[tuple[Float[Array, "n d"], Float[Array, "n counts"]]]
     totals: Float[Array, "2"]
 
 
@@ -99,7 +99,7 @@ def make_run(
 def _with_noise(
     data: TrainingData,
     network: Network,
-    weights: Float[np.ndarray, "n 8"],
+    weights: Float[np.ndarray, "n counts"],
     key: PRNGKeyArray,
     batch_size: int,
 ) -> TrainingData:
@@ -116,7 +116,7 @@ def _with_noise(
 
 def _make_blocks(
     counts: Counts,
-) -> list[tuple[Float[Array, "n d"], Float[Array, "n 8"]]]:
+) -> list[tuple[Float[Array, "n d"], Float[Array, "n counts"]]]:
     """Cuts rows into blocks of one shape; the last is filled with empty rows."""
     if not len(counts.z):
         return []
@@ -124,7 +124,9 @@ def _make_blocks(
     size = min(_EVAL_ROWS, len(z))
     missing = -len(z) % size
     z = np.concatenate([z, np.zeros((missing, z.shape[1]), z.dtype)])
-    weights = np.concatenate([weights, np.zeros((missing, 8), weights.dtype)])
+    weights = np.concatenate(
+        [weights, np.zeros((missing, weights.shape[1]), weights.dtype)]
+    )
     return [
         (jnp.asarray(z[i : i + size]), jnp.asarray(weights[i : i + size]))
         for i in range(0, len(z), size)

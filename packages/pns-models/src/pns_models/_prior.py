@@ -19,8 +19,8 @@ class PriorDeviation(NamedTuple):
       over_index: between indices, averaged over rows.
     """
 
-    over_z: Float[np.ndarray, "6"]
-    over_index: Float[np.ndarray, "6"]
+    over_z: Float[np.ndarray, " raw"]
+    over_index: Float[np.ndarray, " raw"]
 
 
 def prior_sd(

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import pns_bounds as pb
+
 from pns_models._anchored import AnchoredConfig
 from pns_models._network import NetworkConfig, network_from_json, network_to_json
 
@@ -48,29 +50,32 @@ class TrainConfig:
     def __post_init__(self):
         """Checks what would only fail later."""
         if (self.epochs is None) == (self.max_steps is None):
-            raise ValueError("give either epochs or max_steps, and not both.")
+            raise pb.InputError("epochs", "or max_steps must be given, and not both.")
         positive = ("epochs", "max_steps", "batch_size", "patience", "eval_every")
         for name in (*positive, "num_indices"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}.")
+                raise pb.InputError(name, f"must be at least 1, got {value}.")
         if not 0 <= self.held_out_fraction < 1:
-            raise ValueError(
-                f"held_out_fraction must lie in [0, 1), got {self.held_out_fraction}."
+            raise pb.InputError(
+                "held_out_fraction",
+                f"must lie in [0, 1), got {self.held_out_fraction}.",
             )
         if self.patience is not None and self.held_out_fraction == 0:
-            raise ValueError("early stopping needs a held_out_fraction above 0.")
+            raise pb.InputError(
+                "held_out_fraction", "must be above 0 for early stopping."
+            )
         if not self.learning_rate > 0 or not self.weight_decay >= 0:
-            raise ValueError(
-                "learning_rate must be positive, weight_decay not negative."
+            raise pb.InputError(
+                "learning_rate", "must be positive, and weight_decay not negative."
             )
         for name, known in (
             ("schedule", ("constant", "cosine")),
             ("data_noise", ("none", "exponential")),
         ):
             if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {known}, got {getattr(self, name)!r}."
+                raise pb.InputError(
+                    name, f"must be one of {known}, got {getattr(self, name)!r}."
                 )
 
 

@@ -104,7 +104,7 @@ def measure_reliability(model: HasAtoms | pb.Atoms, counts: Counts) -> Reliabili
     return Reliability(
         joint=tuple(
             _curve(joint[:, x, y], observational[:, x, y], units)
-            for x, y in np.ndindex(2, 2)
+            for x, y in np.ndindex(pb.BINARY.joint_shape)
         ),
         mu=tuple(
             _curve(mu[:, arm], experimental[:, arm, 1], experimental[:, arm].sum(1))
@@ -116,11 +116,12 @@ def measure_reliability(model: HasAtoms | pb.Atoms, counts: Counts) -> Reliabili
 def _atoms(model: HasAtoms | pb.Atoms, counts: Counts) -> pb.Atoms:
     atoms = model if isinstance(model, pb.Atoms) else model.atoms(counts.z)
     joint, mu = np.asarray(atoms.joint), np.asarray(atoms.mu)
-    num_rows = len(counts.z)
-    if joint.shape != (num_rows, 2, 2) or mu.shape != (num_rows, 2):
-        raise ValueError(
-            f"atoms must have joint [{num_rows}, 2, 2] and mu [{num_rows}, 2], one "
-            f"for each row of counts, got {list(joint.shape)} and {list(mu.shape)}."
+    shape = (len(counts.z), *pb.BINARY.joint_shape)
+    if joint.shape != shape or mu.shape != shape[:2]:
+        raise pb.InputError(
+            "atoms",
+            f"must have joint {list(shape)} and mu {list(shape[:2])}, one for each row of "
+            f"counts, got {list(joint.shape)} and {list(mu.shape)}.",
         )
     return pb.Atoms(joint=joint, mu=mu)
 

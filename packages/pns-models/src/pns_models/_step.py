@@ -63,11 +63,11 @@ class TrainingData(NamedTuple):
     """
 
     z: Float[Array, "n d"]
-    weights: Float[Array, "n 8"]
+    weights: Float[Array, "n counts"]
     totals: Float[Array, "2"]
     quantiles: Float[Array, "num_counts num_scores"] | None = None
-    which: Int[Array, "n 8"] | None = None
-    directions: Float[Array, "n 8 i"] | None = None
+    which: Int[Array, "n counts"] | None = None
+    directions: Float[Array, "n counts i"] | None = None
 
 
 class StepKeys(NamedTuple):
@@ -111,7 +111,7 @@ def batch_rows(
     noise_key: PRNGKeyArray,
     indices: Float[Array, "s i"],
     batch: Batch | None,
-) -> tuple[Float[Array, "b d"], Float[Array, "*s b 8"]]:
+) -> tuple[Float[Array, "b d"], Float[Array, "*s b counts"]]:
     """Returns covariates and weights of a batch; with data noise weights by index."""
     z, weights, which, directions = data.z, data.weights, data.which, data.directions
     if batch is not None:
@@ -151,7 +151,7 @@ def evaluate_block(
     params: Any,
     fixed: Any,
     z: Float[Array, "n d"],
-    weights: Float[Array, "n 8"],
+    weights: Float[Array, "n counts"],
     totals: Float[Array, "2"],
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
