@@ -195,7 +195,7 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ),
         (
             (*FIT, "--alpha=0.001", "--method=bootstrap_full", "--out=o"),
-            "the 200 draws of the method 'bootstrap_full' are too few for --alpha=0.001;",
+            "the 200 draws of the method 'bootstrap_full' are too few for --alpha=0.001,",
         ),
         (
             (*FIT, "--predict=no_region.csv", "--out=o"),

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 import pytest
-from pns_estimate.answers import draws as _draws
-from pns_estimate.answers.draws import Draws, SomeDraws
+from pns_estimate.answers.draws import Draws
 from small_tables import draw_table
 
 
@@ -34,7 +33,6 @@ def test_all_questions_share_one_set_of_draws(linear):
         prediction.band(estimand=estimand)
         prediction.average(estimand=estimand)
     prediction.threshold_set(0.1)
-    prediction.take(range(0, 1100, 7)).intervals()
     assert count_draws(prediction) == before + 1100
 
 
@@ -75,21 +73,6 @@ def test_people_who_share_covariates_share_draws_and_have_the_answers_of_strange
     np.testing.assert_allclose(prediction.average(mask), alone.average(mask), rtol=1e-5)
 
 
-def test_some_people_have_the_answers_they_have_among_all(linear):
-    rows = draw_table(1100, True, 5)
-    prediction = linear.predict(rows)
-    positions = [3, 510, 513, 1099, 3]
-    some = prediction.take(positions)
-    chosen = [3, 510, 513, 1099]
-    pd.testing.assert_frame_equal(some.people, prediction.people.iloc[chosen])
-    pd.testing.assert_frame_equal(
-        some.intervals(), prediction.intervals().iloc[chosen], rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        some.average(), linear.average(rows.iloc[chosen]), rtol=1e-5
-    )
-
-
 @pytest.mark.parametrize("memory", [0, 250_000, 10**9])
 def test_draws_are_the_same_in_memory_and_on_disk(linear, memory):
     prediction = linear.predict(draw_strangers(700))
@@ -114,17 +97,6 @@ def test_a_pass_that_stops_early_leaves_the_rest_for_later(linear):
     assert count_draws(prediction) == before + 512
     prediction.intervals()
     assert count_draws(prediction) == before + 700
-
-
-def test_some_draws_skip_blocks_without_chosen_units():
-    blocks = [
-        pb.Atoms(np.full((2, n, 2, 2), 0.25), np.full((2, n, 2), i / 10))
-        for i, n in enumerate((3, 4, 2))
-    ]
-    some = list(SomeDraws(blocks, np.array([1, 7, 8])))
-    assert [part.mu.shape for part in some] == [(2, 1, 2), (2, 2, 2)]
-    np.testing.assert_array_equal(some[1].mu, 0.2)
-    assert _draws.BLOCK == 512
 
 
 class OneZeroCell:

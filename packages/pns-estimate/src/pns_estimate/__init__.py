@@ -29,34 +29,7 @@ if TYPE_CHECKING:
     from pns_estimate.methods.network import NetworkRecipe
     from pns_estimate.tables.checks import TableWarning
 else:  # the same names, each imported when it is first asked for
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "fit.calibration": ["calibrate_sampler"],
-            "_compilation_cache": ["use_compilation_cache"],
-            "answers.answers": ["Answers"],
-            "answers.decisions": ["Decision"],
-            "_errors": ["NotFittedError", "UserError"],
-            "_estimator": ["PnsEstimator"],
-            "answers.population": ["Population", "SortedPeople"],
-            "answers.prediction": ["Prediction"],
-            "answers.question": ["Question"],
-            "fit.summary": ["FitSummary"],
-            "tables.checks": ["TableWarning"],
-            "methods": [
-                "METHODS",
-                "Method",
-                "MethodFit",
-                "Sampler",
-                "ScaledSampler",
-                "get_method",
-                "register_method",
-            ],
-            "methods.bootstrap": ["make_bootstrap"],
-            "methods.crossfit": ["CrossFitRecipe"],
-            "methods.network": ["NetworkRecipe"],
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __all__ = [
     "METHODS",

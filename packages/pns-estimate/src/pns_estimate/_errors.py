@@ -74,7 +74,8 @@ def storage_reason(error: BaseException) -> str | None:
     while cause is not None:
         for code in _FULL:
             # Libraries that write in C++ have errors of their own, with this text.
-            if getattr(cause, "errno", None) == code or os.strerror(code) in str(cause):
+            is_this = isinstance(cause, OSError) and cause.errno == code
+            if is_this or os.strerror(code) in str(cause):
                 return os.strerror(code)
         cause = cause.__cause__ or cause.__context__
     return None

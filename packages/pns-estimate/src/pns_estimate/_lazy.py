@@ -4,31 +4,40 @@ Networks, tables and figures take seconds to import; `import pns_estimate` and
 `pns-estimate --help` need none of them.
 """
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
 def lazy_names(
-    package: str, names: Mapping[str, Sequence[str]]
+    package: str, source: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Makes the `__getattr__` and `__dir__` of a package.
 
     Args:
       package: its `__name__`.
-      names: the public names by the module of the package that defines them, which is
-        also an attribute of the package.
+      source: its `__file__`, whose imports under TYPE_CHECKING say where names are.
 
     Returns:
       The two functions; the first imports, and keeps what it found in the package.
     """
-    home = {name: module for module, names in names.items() for name in names}
+    home = {
+        alias.name: node.module
+        for branch in ast.parse(Path(source).read_text("utf-8")).body
+        if isinstance(branch, ast.If)
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    parts = {module.removeprefix(f"{package}.") for module in home.values()}
 
     def find(name: str) -> Any:
         if name in home:
-            found = getattr(importlib.import_module(f"{package}.{home[name]}"), name)
-        elif name in names:
+            found = getattr(importlib.import_module(home[name]), name)
+        elif name in parts:
             found = importlib.import_module(f"{package}.{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -4,25 +4,17 @@ import functools
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from typing import IO, Protocol
+from typing import IO
 
 import jax
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from pns_estimate.methods import Sampler
 
 BLOCK = 512  # units whose draws are made at a time
 _MEMORY = 2**30  # bytes of draws kept in memory; the rest goes to a temporary file
-
-
-class DrawBlocks(Protocol):
-    """Draws [num_draws, units of the block] of one block of units after another."""
-
-    def __iter__(self) -> Iterator[pb.Atoms]:
-        """Yields the blocks in the order of the units; may be called again."""
-        ...
 
 
 class Draws:
@@ -71,22 +63,3 @@ class Draws:
         self._file.write(np.ascontiguousarray(part).data)
         self._file.flush()
         return np.memmap(self._file, part.dtype, "r", offset, part.shape)
-
-
-class SomeDraws:
-    """The draws of some units of a table, read from the draws of all."""
-
-    def __init__(self, draws: DrawBlocks, positions: Int[np.ndarray, " m"]):
-        """Takes ascending positions in the table."""
-        self._draws, self._positions = draws, positions
-
-    def __iter__(self) -> Iterator[pb.Atoms]:
-        """Yields Atoms [num_draws, those units of one block]."""
-        start = 0
-        for block in self._draws:
-            size = block.mu.shape[1]
-            inside = (self._positions >= start) & (self._positions < start + size)
-            if inside.any():
-                chosen = self._positions[inside] - start
-                yield pb.Atoms(block.joint[:, chosen], block.mu[:, chosen])
-            start += size

@@ -1,7 +1,7 @@
 """Answers for some people: encoded once, drawn once, asked as often as one likes."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -11,7 +11,6 @@ import pns_bounds as pb
 import pns_infer as pi
 
 from pns_estimate._errors import Setting, UserError, as_user_errors
-from pns_estimate.answers.draws import DrawBlocks, SomeDraws
 from pns_estimate.answers.subgroups import find_subgroups
 from pns_estimate.methods import Sampler
 
@@ -45,21 +44,8 @@ class Prediction:
     place: np.ndarray
     is_outside: np.ndarray
     sampler: Sampler
-    draws: DrawBlocks
+    draws: Iterable[pb.Atoms]
     sample_size: float
-
-    def take(self, positions: Any) -> "Prediction":
-        """Keeps the people at some positions; their draws are not made again."""
-        chosen = np.unique(np.asarray(positions, int))
-        kept, place = np.unique(self.place[chosen], return_inverse=True)
-        return dataclasses.replace(
-            self,
-            people=self.people.iloc[chosen],
-            z=self.z[kept],
-            place=place,
-            is_outside=self.is_outside[chosen],
-            draws=SomeDraws(self.draws, kept),
-        )
 
     def intervals(
         self,
@@ -242,30 +228,22 @@ def _plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:
 
 def _check_groups(weights: Any, count: int) -> np.ndarray:
     weights = np.asarray(weights, float)
-    if (
-        weights.ndim != 2
-        or weights.shape[1] != count
-        or not np.all(np.isfinite(weights) & (weights >= 0))
-        or not np.all(weights.sum(axis=1) > 0)
-    ):
-        raise UserError(
-            f"weights must have shape [num_groups, {count}], be finite and not negative, "
-            "and not be all 0 in a group."
-        )
+    if weights.ndim != 2 or weights.shape[1] != count:
+        problem = f" must have shape [num_groups, {count}], got {list(weights.shape)}."
+        raise UserError(Setting("weights"), problem)
+    if not (weights >= 0).all() or not (weights.sum(axis=1) > 0).all():
+        raise UserError("the weights of a group must be positive or 0, and not all 0.")
     return weights
 
 
 def _subgroup(count: int, mask: Any, weights: Any) -> np.ndarray:
+    """Returns the weight of each row in a subgroup."""
     share = np.ones(count) if weights is None else np.asarray(weights, float)
     if share.shape != (count,):
-        raise UserError(f"weights must be {count} numbers, one per row.")
-    if mask is not None:
-        chosen = np.asarray(mask)
-        if chosen.shape != (count,) or chosen.dtype != bool:
-            raise UserError(f"mask must be {count} booleans, one per row.")
-        share = share * chosen
-    if not np.all(share >= 0) or not share.sum() > 0:
-        raise UserError(
-            f"the subgroup must be {count} weights, not negative and not all 0."
-        )
-    return share
+        raise UserError(Setting("weights"), f" must be {count} numbers, one per row.")
+    if mask is None:
+        return share
+    chosen = np.asarray(mask)
+    if chosen.shape != (count,) or chosen.dtype != bool:
+        raise UserError(Setting("mask"), f" must be {count} booleans, one per row.")
+    return share * chosen

@@ -106,8 +106,6 @@ def _join_processes() -> None:
 
 def _check_question() -> None:
     """Raises unless alpha, threshold, draws and decision fit together."""
-    if not 0 < _flags.ALPHA.value < 1:
-        raise UserError(f"--alpha must lie in (0, 1), got {_flags.ALPHA.value}.")
     check_memory(_flags.MEMORY_GB.value)
     question, decision = _read_question(), _read_decision()
     question.check()
@@ -123,24 +121,16 @@ def _check_question() -> None:
 
 def _check_draws(method: Method, alpha: float) -> None:
     """Raises if there will be too few draws for intervals, before they are made."""
-    needed = pi.draws_needed(1 - alpha / 2)
-    if isinstance(method, BootstrapMethod):  # has its own number of draws
-        if method.num_draws < needed:
-            raise UserError(
-                f"the {method.num_draws} draws of the method {method.name!r} are too few "
-                "for ",
-                Setting("alpha", alpha),
-                "; take another method, or a larger ",
-                Setting("alpha"),
-                ".",
-            )
-    elif _flags.DRAWS.value < needed:
+    needed, num_draws = pi.draws_needed(1 - alpha / 2), _flags.DRAWS.value
+    advice: tuple[str | Setting, ...] = ("fit with a larger ", Setting("num_draws"))
+    if isinstance(method, BootstrapMethod):  # it has its own number of draws
+        num_draws, advice = method.num_draws, ("take another method",)
+    if num_draws < needed:
         raise UserError(
-            f"{_flags.DRAWS.value} draws are too few for ",
+            f"the {num_draws} draws of the method {method.name!r} are too few for ",
             Setting("alpha", alpha),
-            f", which needs {needed} or, to keep their noise small, ten times as many; "
-            "fit with a larger ",
-            Setting("num_draws"),
+            f", which needs {needed} or, to keep their noise small, ten times as many; ",
+            *advice,
             ", or take a larger ",
             Setting("alpha"),
             ".",
@@ -299,12 +289,7 @@ def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
                 f"no intervals.csv: {size:,} people, and it is for {_CSV_ROWS:,} at most"
             )
         written = estimator._write_intervals(
-            path,
-            people,
-            question.alpha,
-            question.estimand,
-            question.target,
-            None if is_long else text,
+            path, people, question, None if is_long else text
         )
         question = dataclasses.replace(question, about=f"a sample of {question.about}")
         answers = estimator.answers(written.sample, question, decision)

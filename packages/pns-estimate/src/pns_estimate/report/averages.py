@@ -28,24 +28,14 @@ class First(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What the opening says.
+    """What the opening says; intervals are by name, of PNS and harm."""
 
-    Attributes:
-      rates: of the trial.
-      effect: of the treatment in the trial.
-      trial: intervals of PNS and harm, from the trial alone.
-      both: the same, from both tables.
-      added: what the log added.
-      asked: intervals of the people asked about, if averages are not theirs; else empty.
-      first: the estimand asked for; None if it is among the others.
-    """
-
-    rates: SourceSummary
-    effect: pi.Difference
-    trial: dict[str, pd.Series]
-    both: dict[str, pd.Series]
-    added: list[Added]
-    asked: dict[str, pd.Series]
+    rates: SourceSummary  # of the trial
+    effect: pi.Difference  # in the trial
+    trial: dict[str, pd.Series]  # from the trial alone
+    both: dict[str, pd.Series]  # from both tables
+    added: list[Added]  # by the log
+    asked: dict[str, pd.Series]  # of the people asked about, unless that is `both`
     first: First | None
 
 

@@ -1,7 +1,5 @@
 """The report's sections about whom to treat, and about treating a share of people."""
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -10,7 +8,7 @@ from pns_estimate.answers.answers import Answers
 from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.unanswered import Unanswered
 from pns_estimate.report.figures import BLUE, GREY, make_figure, svg
-from pns_estimate.report.html import Cell, Table, count_cell, share_cell, to_csv
+from pns_estimate.report.html import Cell, Json, Table, count_cell, share_cell, to_csv
 from pns_estimate.report.words import Words
 
 # What is least of a loss is greatest of a gain.
@@ -38,24 +36,10 @@ class DecisionSection(NamedTuple):
     policies: Table | Unanswered
 
 
-@dataclasses.dataclass(frozen=True)
-class ShareData:
-    """What the slider of the share treated reads."""
-
-    share: Sequence[float]
-    bound_lower: Sequence[float]
-    bound_upper: Sequence[float]
-    lower: Sequence[float]
-    upper: Sequence[float]
-    phrase: str
-    unit: str
-    is_signed: bool
-
-
 class ShareSection(NamedTuple):
     """What treating each share of people gains, or does to the rate of the outcome."""
 
-    held: ShareData
+    held: dict[str, Json]  # for the slider
     figure: Any
     note: str
     verb: str
@@ -134,10 +118,12 @@ def share_section(answers: Answers, words: Words) -> ShareSection | Unanswered:
     )
 
 
-def _held(curve: pd.DataFrame, phrase: str, unit: str, *, is_signed: bool) -> ShareData:
+def _held(
+    curve: pd.DataFrame, phrase: str, unit: str, *, is_signed: bool
+) -> dict[str, Json]:
     columns = {str(column): curve[column].round(6).tolist() for column in curve}
-    share = curve.index.to_numpy(dtype=float).round(4).tolist()
-    return ShareData(share, **columns, phrase=phrase, unit=unit, is_signed=is_signed)
+    columns["share"] = curve.index.to_numpy(dtype=float).round(4).tolist()
+    return {**columns, "phrase": phrase, "unit": unit, "is_signed": is_signed}
 
 
 def _draw_curve(curve: pd.DataFrame, label: str) -> Any:

@@ -17,20 +17,11 @@ _MOST_DRAWN = 40
 
 
 class SortedSection(NamedTuple):
-    """People sorted by prediction.
-
-    Attributes:
-      people: their averages.
-      best: the row of the last group.
-      best_low: lower end of the effect in the last group.
-      best_high: its upper end.
-      figure: of the bounds.
-      table: of everything.
-    """
+    """People sorted by prediction."""
 
     people: SortedPeople
-    best: pd.Series
-    best_low: float
+    best: pd.Series  # the last group
+    best_low: float  # ends of the effect in it
     best_high: float
     figure: Any
     table: Table

@@ -12,6 +12,7 @@ from pns_estimate.answers.unanswered import Unanswered
 if TYPE_CHECKING:
     import jinja2
 
+Json = Any  # what JSON holds: for the script of the page, and for summary.json
 _LARGEST_SHARE = 1.0
 
 

@@ -7,11 +7,10 @@ import dataclasses
 import datetime
 import importlib.metadata
 from pathlib import Path
-from typing import Any
 
 from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.population import SortedPeople
 from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.fit.strata import Compatibility
 from pns_estimate.report.averages import average_table, make_opening
 from pns_estimate.report.decisions import (
     count_recommendations,
@@ -20,10 +19,9 @@ from pns_estimate.report.decisions import (
 )
 from pns_estimate.report.fit import fit_section, source_table
 from pns_estimate.report.groups import sorted_section, subgroup_section
-from pns_estimate.report.html import render
+from pns_estimate.report.html import Json, render
 from pns_estimate.report.people import count_above, hold_data, make_views, mean_width
 from pns_estimate.report.words import make_words
-from pns_estimate.tables.columns import TwoValues
 from pns_estimate.tables.files import complete_file, write_json
 
 _FLAGGED = 0.01  # p-value below which networks and trial disagree
@@ -43,26 +41,6 @@ class Made:
     alpha: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Numbers:
-    """What the page says in numbers, as summary.json holds them; None is not known."""
-
-    treatment: TwoValues
-    outcome: TwoValues
-    outcome_is_bad: bool | None
-    effect: dict[str, float]
-    averages: dict[str, Any]
-    sorted_groups: list[dict[Any, float]] | dict[str, str] | None
-    threshold: float | None
-    surely_above: int | None
-    mean_width: dict[str, float]
-    recommendations: dict[str, int] | None
-    compatibility: Compatibility
-    problems: list[str]
-    people: int
-    made: Made
-
-
 def write_report(path: Path, answers: Answers) -> None:
     """Writes the page; the file appears when complete."""
     text = make_page(answers)
@@ -72,7 +50,7 @@ def write_report(path: Path, answers: Answers) -> None:
 
 def write_numbers(path: Path, answers: Answers) -> None:
     """Writes the numbers of the page as JSON."""
-    write_json(path, dataclasses.asdict(make_numbers(answers)))
+    write_json(path, make_numbers(answers))
 
 
 def make_page(answers: Answers) -> str:
@@ -81,7 +59,8 @@ def make_page(answers: Answers) -> str:
     words = make_words(summary, question.outcome_is_bad)
     views = make_views(answers, words)
     shares = share_section(answers, words)
-    value = None if isinstance(shares, Unanswered) else shares.held
+    held = hold_data(answers, views, words)
+    held["value"] = None if isinstance(shares, Unanswered) else shares.held
     return render(
         "report.html",
         title=f"Does {summary.treatment.column} make the difference for "
@@ -96,7 +75,7 @@ def make_page(answers: Answers) -> str:
         fit=fit_section(summary, words),
         flagged=_FLAGGED,
         groups=sorted_section(answers, words),
-        held=dataclasses.asdict(hold_data(answers, views, words, value)),
+        held=held,
         made=_make_made(answers),
         opening=make_opening(answers, words),
         question=question,
@@ -109,37 +88,41 @@ def make_page(answers: Answers) -> str:
     )
 
 
-def make_numbers(answers: Answers) -> Numbers:
-    """Collects what the page says in numbers."""
-    summary, decisions = answers.summary, answers.decisions
-    found, refusals = answers.averages.by_estimand, answers.averages.refusals
-    groups = answers.sorted_groups
-    sorted_groups = (
-        {"not_given": groups.reason}
-        if isinstance(groups, Unanswered)
-        else groups.table.to_dict("records")
+def make_numbers(answers: Answers) -> dict[str, Json]:
+    """Collects what the page says in numbers, as JSON holds it."""
+    summary, groups, decisions = (
+        *(answers.summary, answers.sorted_groups),
+        answers.decisions,
     )
-    return Numbers(
-        treatment=summary.treatment,
-        outcome=summary.outcome,
-        outcome_is_bad=answers.question.outcome_is_bad,
-        effect=answers.averages.effect._asdict(),
-        averages={
-            **{name: table.to_dict("index") for name, table in found.items()},
-            **{name: {"not_given": why} for name, why in refusals.items()},
-        },
-        sorted_groups=sorted_groups if answers.asked.has_population else None,
-        threshold=answers.question.threshold,
-        surely_above=count_above(answers),
-        mean_width={n: mean_width(table) for n, table in answers.intervals.items()},
-        recommendations=None
-        if isinstance(decisions, Unanswered)
-        else count_recommendations(decisions),
-        compatibility=summary.compatibility,
-        problems=list(summary.problems),
-        people=answers.asked.num_people,
-        made=_make_made(answers),
-    )
+    averages = {n: t.to_dict("index") for n, t in answers.averages.by_estimand.items()}
+    refusals = {n: _not_given(why) for n, why in answers.averages.refusals.items()}
+    sorted_groups = recommendations = None
+    if isinstance(groups, SortedPeople):
+        sorted_groups = groups.table.to_dict("records")
+    elif answers.asked.has_population:
+        sorted_groups = _not_given(groups.reason)
+    if not isinstance(decisions, Unanswered):
+        recommendations = count_recommendations(decisions)
+    return {
+        "treatment": dataclasses.asdict(summary.treatment),
+        "outcome": dataclasses.asdict(summary.outcome),
+        "outcome_is_bad": answers.question.outcome_is_bad,
+        "effect": answers.averages.effect._asdict(),
+        "averages": {**averages, **refusals},
+        "sorted_groups": sorted_groups,
+        "threshold": answers.question.threshold,
+        "surely_above": count_above(answers),
+        "mean_width": {n: mean_width(table) for n, table in answers.intervals.items()},
+        "recommendations": recommendations,
+        "compatibility": dataclasses.asdict(summary.compatibility),
+        "problems": list(summary.problems),
+        "people": answers.asked.num_people,
+        "made": dataclasses.asdict(_make_made(answers)),
+    }
+
+
+def _not_given(reason: str) -> dict[str, str]:
+    return {"not_given": reason}
 
 
 def _make_made(answers: Answers) -> Made:

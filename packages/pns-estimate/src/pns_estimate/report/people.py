@@ -1,6 +1,5 @@
 """The report's section about the people asked about: intervals, and who surely exceeds."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,6 @@ import pns_bounds as pb
 from pns_estimate.answers.answers import Answers
 from pns_estimate.answers.prediction import ENDS
 from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.report.decisions import ShareData
 from pns_estimate.report.figures import (
     BLUE,
     ORANGE,
@@ -18,6 +16,7 @@ from pns_estimate.report.figures import (
     make_figure,
     svg,
 )
+from pns_estimate.report.html import Json
 from pns_estimate.report.words import Words
 
 _MOST_NAMED = 30  # people with an interval of their own in the figure
@@ -27,72 +26,19 @@ _NUM_STEPS = 100  # of the slider
 
 
 class View(NamedTuple):
-    """One estimand of all people.
-
-    Attributes:
-      name: of the estimand.
-      label: what it is, in words.
-      sentence: the same, in full.
-      width: mean width of the intervals.
-      num_empty: people whose ends cross.
-      figure: of the intervals.
-      is_named: whether the figure shows each person by name.
-      curve: how many people surely exceed each value; None without draws.
-      curve_figure: the same, drawn.
-      above: how many exceed the threshold asked for; None if none was.
-      start: where the slider stands at first.
-    """
+    """One estimand of all people."""
 
     name: str
-    label: str
+    label: str  # what it is, in words
     sentence: str
-    width: float
-    num_empty: int
+    width: float  # mean of the intervals
+    num_empty: int  # people whose ends cross
     figure: Any
-    is_named: bool
-    curve: pd.Series | None
+    is_named: bool  # whether the figure shows each person by name
+    curve: pd.Series | None  # how many people surely exceed each value; needs draws
     curve_figure: Any
-    above: int | None
-    start: int
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldCurve:
-    """How many people surely exceed each value."""
-
-    values: list[float]
-    people: list[int]
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldView:
-    """What the script reads of one estimand.
-
-    Attributes:
-      name: of the estimand.
-      label: what it is, in words.
-      limits: least and greatest value of the estimand.
-      terms: of each binding term, what it says in words.
-      curve: how many people surely exceed each value; None without draws.
-      columns: of the people whom the page holds.
-    """
-
-    name: str
-    label: str
-    limits: tuple[float, float]
-    terms: dict[str, str]
-    curve: HeldCurve | None
-    columns: dict[str, list[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldData:
-    """What the script searches and counts: some people if there are many."""
-
-    total: int
-    rows: list[str]
-    estimands: list[HeldView]
-    value: ShareData | None
+    above: int | None  # how many exceed the threshold, if there is one
+    start: int  # where the slider stands at first
 
 
 def mean_width(intervals: pd.DataFrame) -> float:
@@ -220,28 +166,28 @@ def _draw_curve(curve: pd.Series, label: str, threshold: float | None) -> Any:
     return svg(figure, f"How many people surely exceed each value: {label}")
 
 
-def hold_data(
-    answers: Answers, views: list[View], words: Words, value: ShareData | None
-) -> HeldData:
+def hold_data(answers: Answers, views: list[View], words: Words) -> dict[str, Json]:
     """Makes what the script searches and counts; rounded, and of some people if many."""
     index = next(iter(answers.intervals.values())).index
     chosen = np.arange(len(index))
     if len(index) > _MOST_SEARCHED:
         chosen = np.linspace(0, len(index) - 1, _MOST_SEARCHED).round().astype(int)
-    estimands = [
-        HeldView(
-            view.name,
-            view.label,
-            (estimand.floor, estimand.ceiling),
-            _terms(answers.intervals[view.name], estimand, words),
-            None
-            if view.curve is None
-            else HeldCurve(view.curve.index.tolist(), view.curve.tolist()),
-            _columns(answers.intervals[view.name].iloc[chosen]),
-        )
-        for view, estimand in zip(views, answers.question.estimands(), strict=True)
-    ]
-    return HeldData(len(index), [str(name) for name in index[chosen]], estimands, value)
+    estimands: list[Json] = []
+    for view, estimand in zip(views, answers.question.estimands(), strict=True):
+        intervals, curve = answers.intervals[view.name], view.curve
+        entry: dict[str, Json] = {
+            "name": view.name,
+            "label": view.label,
+            "limits": (estimand.floor, estimand.ceiling),
+            "terms": _terms(intervals, estimand, words),
+            "columns": _columns(intervals.iloc[chosen]),
+            "curve": None,
+        }
+        if curve is not None:
+            entry["curve"] = {"values": curve.index.tolist(), "people": curve.tolist()}
+        estimands.append(entry)
+    rows = [str(name) for name in index[chosen]]
+    return {"total": len(index), "rows": rows, "estimands": estimands}
 
 
 def _terms(
