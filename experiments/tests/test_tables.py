@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pns_infer as pi
 import pytest
 from absl import app
 from pns_experiments import tables
@@ -19,7 +18,7 @@ def write_rows(folder, study, tasks, shard="results"):
     """Writes invented scores; the width is the replicate's number over ten."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"study": study}))
-    scores = dict.fromkeys(pi.Scores._fields, 0.5)
+    scores = dict.fromkeys((*tables._SCORES, "empty"), 0.5)
     with (folder / f"{shard}.jsonl").open("a") as file:
         for task in tasks:
             width = (1 + task["replicate"]) / 10
@@ -35,6 +34,14 @@ def make_task(method, replicate=0, sizes=SIZES):
         "replicate": replicate,
         "method": method,
     }
+
+
+def test_summaries_have_students_interval():
+    found = tables.summarize_values([0.94, 0.96, 0.98])
+    margin = 4.302653 * 0.02 / np.sqrt(3)  # t quantile with 2 degrees of freedom
+    np.testing.assert_allclose(found, (0.96, 0.96 - margin, 0.96 + margin), rtol=1e-6)
+    alone = tables.summarize_values([0.3])
+    assert alone.mean == 0.3 and np.isnan(alone.lower)
 
 
 def test_shards_are_merged_and_a_task_in_two_of_them_counts_once(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Float, Int
+from pns_infer.averages.source_model import fit_logistic
 
 from pns_experiments.average_worlds import SCENARIOS, Rows, draw_rows, identified_set
 from pns_experiments.options import Options
@@ -93,7 +94,7 @@ def _run_tables(study: Study, name: str, seed: list[int]) -> dict[str, float]:
     found = pi.debiased_average(prepared.units, study.alpha)
     known = make_units(rows, rows.truth)
     if SCENARIOS[name].is_shifted:
-        ratio = pi.target_ratio(rows.chance, rows.is_experimental, "both")
+        ratio = 1 / np.where(rows.is_experimental, rows.chance, 1 - rows.chance)
         known = known._replace(ratio=ratio)
     true = pi.debiased_average(known, study.alpha)
     counted = pi.frequency_interval(prepared.units, study.alpha)
@@ -149,7 +150,7 @@ def _fit(
     seen: np.ndarray,
     out: np.ndarray,
 ) -> Float[np.ndarray, " m"]:
-    return pi.fit_logistic(z[seen], y[seen], weights[seen], ridge=2.0)(z[out])
+    return fit_logistic(z[seen], y[seen], weights[seen], ridge=2.0)(z[out])
 
 
 def _features(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:

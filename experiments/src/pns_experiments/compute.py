@@ -17,6 +17,7 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 from absl import app
+from pns_infer.bootstrap.per_point import per_point_draws
 
 from pns_experiments.options import Options
 from pns_experiments.recipes import Size, resize
@@ -80,7 +81,7 @@ class MeasuredBootstrap:
         return Prepared(
             {"solves_s": took, "residual": float(bootstrap.residuals.max())},
             draw,
-            lambda z: pi.per_point_draws(bootstrap, model.standardizer(z)),
+            lambda z: per_point_draws(bootstrap, model.standardizer(z)),
         )
 
 

@@ -4,10 +4,10 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pns_infer as pi
+from scipy import special
 
 from pns_experiments.paper import format_sizes
 from pns_experiments.runner import read_results
@@ -20,6 +20,27 @@ _RARE = {
 _PERCENT = ("valid", "point_coverage", "set_coverage", *_RARE)
 
 Row = dict[str, Any]
+
+
+class Summary(NamedTuple):
+    """A mean over replicates with its 95% Monte Carlo interval; NaN for one replicate."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+def summarize_values(values: Sequence[float]) -> Summary:
+    """Averages the values of replicates, with Student's interval of their mean.
+
+    The points of a replicate share one fit and are not independent, so the interval is
+    that of the mean over replicates.
+    """
+    count, mean, margin = len(values), float(np.mean(values)), np.nan
+    if count > 1:
+        error = np.std(values, ddof=1) / np.sqrt(count)
+        margin = float(special.stdtrit(count - 1, 0.975) * error)
+    return Summary(mean, mean - margin, mean + margin)
 
 
 def gather(folder: str | Path) -> list[Row]:
@@ -38,7 +59,7 @@ def average(rows: list[Row]) -> list[Row]:
     """Averages the replicates of each task.
 
     Returns:
-      The fields of the task, the number of replicates, and a `pi.Summary` of every number
+      The fields of the task, the number of replicates, and a `Summary` of every number
       with its 95% Monte Carlo interval, in the order of first appearance.
     """
     groups: dict[tuple, list[Row]] = {}
@@ -52,7 +73,7 @@ def average(rows: list[Row]) -> list[Row]:
         for name in names:
             if name != "task":
                 values = [member[name] for member in members if name in member]
-                entry[name] = pi.summarize_values(values)
+                entry[name] = summarize_values(values)
         entries.append(entry)
     return entries
 
@@ -105,7 +126,7 @@ def csv_table(entries: list[Row]) -> str:
 def _flatten(entry: Row) -> Row:
     flat = {}
     for name, value in entry.items():
-        if isinstance(value, pi.Summary):
+        if isinstance(value, Summary):
             flat |= {f"{name}_{end}": number for end, number in value._asdict().items()}
         else:
             flat[name] = value
@@ -117,7 +138,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _score_cell(name: str, summary: pi.Summary) -> str:
+def _score_cell(name: str, summary: Summary) -> str:
     factor, digits = (100, 1) if name in _PERCENT else (1, 3)
     text = f"{factor * summary.mean:.{digits}f}"
     margin = factor * (summary.upper - summary.mean)
@@ -129,7 +150,7 @@ def _score_cell(name: str, summary: pi.Summary) -> str:
 
 
 def _number_cell(value: Any) -> str:
-    if not isinstance(value, pi.Summary):
+    if not isinstance(value, Summary):
         return str(value)
     text = _number(value.mean)
     margin = value.upper - value.mean

@@ -7,7 +7,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from held_out_examples import NUM_CELLS, make_world, rough_units, saturated
-from pns_infer.averages.source_model import source_probability
+from pns_infer.averages.source_model import source_probability, target_ratio
 
 
 def saturated_units(rng, sizes, estimand_weights=None, **options):
@@ -104,7 +104,7 @@ def test_where_the_laws_differ_reweighting_removes_the_bias():
     dummies = np.eye(NUM_CELLS)[cell]
     fold = np.arange(60_000) % 2
     chance = source_probability(dummies, units.is_experimental, fold)
-    ratio = pi.target_ratio(chance, units.is_experimental, "both")
+    ratio = target_ratio(chance, units.is_experimental, "both")
     # The choice of terms by wrong atoms is the same, so its own bounds are the truth.
     chosen = _chosen_bounds(world, units, cell)
     fair = pi.debiased_average(units._replace(ratio=ratio), with_frequencies=False)

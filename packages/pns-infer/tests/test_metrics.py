@@ -27,27 +27,9 @@ def test_scores_by_hand():
     assert scores.valid == 0.5 and scores.point_coverage == 1
 
 
-def test_summaries_have_students_interval():
-    rows = [pi.Scores(1.0, p, 0.9, 0.3, 0.4, 0.2, 0.0) for p in (0.94, 0.96, 0.98)]
-    summaries = pi.summarize_scores(rows)
-    np.testing.assert_allclose(summaries["point_coverage"].mean, 0.96)
-    margin = 4.302653 * 0.02 / np.sqrt(3)  # t quantile with 2 degrees of freedom
-    np.testing.assert_allclose(
-        summaries["point_coverage"].upper, 0.96 + margin, rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        summaries["point_coverage"].lower, 0.96 - margin, rtol=1e-6
-    )
-    assert summaries["width"].lower == summaries["width"].upper == pytest.approx(0.3)
-    alone = pi.summarize_scores(rows[:1])["width"]
-    assert alone.mean == 0.3 and np.isnan(alone.lower)
-
-
 def test_what_cannot_be_scored_is_told():
     interval = pb.Interval(np.zeros(3), np.ones(3))
     with pytest.raises(pb.InputError, match=r"value must have shape \[3\]"):
         pi.score_intervals(interval, np.zeros(2), interval)
     with pytest.raises(pb.InputError, match="must be finite"):
         pi.score_intervals(interval, [0.1, np.nan, 0.2], interval)
-    with pytest.raises(pb.InputError, match="replicates are empty"):
-        pi.summarize_scores([])

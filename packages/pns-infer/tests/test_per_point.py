@@ -3,9 +3,9 @@
 import chex
 import jax.numpy as jnp
 import numpy as np
-import pns_infer as pi
 import pytest
 from bootstrap_examples import NETWORK, anchored_head, anchored_logs, solve_anchored
+from pns_infer.bootstrap.per_point import per_point_draws
 
 
 def mu_of_network(params, z):
@@ -34,7 +34,7 @@ def test_shared_solves_equal_the_per_point_algorithm(
     result = solve_anchored(scope, curvature, damping=0.2, direct_up_to=direct_up_to)
     points = np.random.default_rng(1).standard_normal((2, 3)).astype(np.float32)
     shared = result.draws(points, function)
-    single = pi.per_point_draws(result, points, function)
+    single = per_point_draws(result, points, function)
     chex.assert_equal_shape([shared, single])
     # Conjugate gradients reach 1e-6 in float32, GMRES does not.
     loose = (scope, curvature) == ("full", "estimating_equation")

@@ -5,7 +5,12 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from pns_infer.averages import score_test as _score_test
-from pns_infer.averages.source_model import compare_sources, source_probability
+from pns_infer.averages.source_model import (
+    compare_sources,
+    fit_logistic,
+    source_probability,
+    target_ratio,
+)
 from scipy import optimize, special
 
 
@@ -21,7 +26,7 @@ def test_logistic_regression_is_that_of_a_general_optimizer():
         return fit + 2.0 * beta[1:] @ beta[1:] / 2
 
     want = optimize.minimize(loss, np.zeros(4), method="BFGS", tol=1e-9).x
-    predict = pi.fit_logistic(z, y, weights, ridge=2.0)
+    predict = fit_logistic(z, y, weights, ridge=2.0)
     points = np.concatenate([np.zeros((1, 3)), np.eye(3)])
     got = special.logit(predict(points))
     np.testing.assert_allclose(got, want @ np.c_[np.ones(4), points].T, atol=1e-4)
@@ -29,7 +34,7 @@ def test_logistic_regression_is_that_of_a_general_optimizer():
 
 def test_separated_classes_stay_finite():
     z = np.linspace(-1, 1, 40)[:, None]
-    chance = pi.fit_logistic(z, z[:, 0] > 0, ridge=0.1)(z)
+    chance = fit_logistic(z, z[:, 0] > 0, ridge=0.1)(z)
     assert 0 < chance[0] < 0.1 and 0.9 < chance[-1] < 1
 
 
@@ -40,7 +45,7 @@ def test_ratios_turn_each_source_into_the_target(source):
     is_experimental = np.repeat([False, True], [30_000, 20_000])
     fold = np.arange(50_000) % 5
     chance = source_probability(z, is_experimental, fold)
-    ratio = pi.target_ratio(chance, is_experimental, source)
+    ratio = target_ratio(chance, is_experimental, source)
     target = {"both": 0.2, "observational": 0.0, "experimental": 0.5}[source]
     for inside in (is_experimental, ~is_experimental):
         mean = np.average(z[inside], axis=0, weights=ratio[inside])
@@ -85,7 +90,7 @@ def test_an_extreme_row_does_not_get_all_the_weight():
     z[0] = -20.0
     is_experimental = np.repeat([False, True], 5000)
     chance = source_probability(z, is_experimental, np.arange(10_000) % 5)
-    assert pi.target_ratio(chance, is_experimental, "both")[0] < 10
+    assert target_ratio(chance, is_experimental, "both")[0] < 10
 
 
 def test_a_fold_with_all_rows_of_a_source_is_told():
@@ -93,7 +98,7 @@ def test_a_fold_with_all_rows_of_a_source_is_told():
     with pytest.raises(pi.TooFewUnitsError, match="rows of both sources outside"):
         source_probability(np.ones((10, 1)), is_experimental, is_experimental * 1)
     with pytest.raises(pb.InputError, match="source must be one of"):
-        pi.target_ratio(np.full(10, 0.5), is_experimental, "trial")
+        target_ratio(np.full(10, 0.5), is_experimental, "trial")
 
 
 def test_blocks_of_rows_give_what_all_rows_at_once_do(monkeypatch):

@@ -8,8 +8,6 @@ from pns_infer.averages.assignment import (
 from pns_infer.averages.debiased import DebiasedAverage, debiased_average
 from pns_infer.averages.decisions import (
     PolicyValue,
-    Recommendation,
-    ValueCurve,
     held_out_rule,
     net_benefit,
     policy_value,
@@ -23,7 +21,6 @@ from pns_infer.averages.frequencies import (
 )
 from pns_infer.averages.group_averages import (
     GroupAverages,
-    SortedGroups,
     group_averages,
     sorted_groups,
 )
@@ -34,13 +31,11 @@ from pns_infer.averages.held_out import (
 )
 from pns_infer.averages.overlap import balanced_counts
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
-from pns_infer.averages.score_test import ScoreTest, score_test
+from pns_infer.averages.score_test import score_test
 from pns_infer.averages.source_model import (
     SourceComparison,
     compare_sources,
-    fit_logistic,
     log_density_ratio,
-    target_ratio,
 )
 from pns_infer.bootstrap.draws import bootstrap_draws
 from pns_infer.bootstrap.multiplier import (
@@ -48,7 +43,6 @@ from pns_infer.bootstrap.multiplier import (
     NotConvergedWarning,
     solve_bootstrap,
 )
-from pns_infer.bootstrap.per_point import per_point_draws
 from pns_infer.bootstrap.problem import (
     BootstrapProblem,
     CountColumns,
@@ -73,15 +67,8 @@ from pns_infer.calibration.residual_profile import (
 from pns_infer.calibration.ridges import RidgeCorrection, fit_ridges
 from pns_infer.calibration.shared_error import SharedError, shared_error
 from pns_infer.core.average import AverageInterval, average_interval
-from pns_infer.core.band import (
-    Band,
-    HeterogeneityTest,
-    ThresholdSet,
-    heterogeneity_test,
-    threshold_set,
-    uniform_band,
-)
-from pns_infer.core.compatibility import CompatibilityTest, compatibility_test
+from pns_infer.core.band import Band, heterogeneity_test, threshold_set, uniform_band
+from pns_infer.core.compatibility import compatibility_test
 from pns_infer.core.covariance import frequency_covariance, term_covariance
 from pns_infer.core.credible import credible_intervals
 from pns_infer.core.critical import TooFewDrawsError, draws_needed
@@ -90,13 +77,7 @@ from pns_infer.core.intervals import (
     intervals_from_draws,
     intervals_from_estimates,
 )
-from pns_infer.core.metrics import (
-    Scores,
-    Summary,
-    score_intervals,
-    summarize_scores,
-    summarize_values,
-)
+from pns_infer.core.metrics import score_intervals
 
 __all__ = [
     "AssignmentCheck",
@@ -105,7 +86,6 @@ __all__ = [
     "Band",
     "BootstrapProblem",
     "BootstrapResult",
-    "CompatibilityTest",
     "CorrectedIntervals",
     "CountColumns",
     "DebiasedAverage",
@@ -113,27 +93,19 @@ __all__ = [
     "DrawCalibration",
     "GroupAverages",
     "HeldOutUnits",
-    "HeterogeneityTest",
     "LinearDraws",
     "NotConvergedWarning",
     "PolicyValue",
     "PreparedUnits",
-    "Recommendation",
     "ResidualProfile",
     "ResidualSettings",
     "RidgeCorrection",
-    "ScoreTest",
-    "Scores",
     "SharedError",
     "SolveConfig",
-    "SortedGroups",
     "SourceComparison",
-    "Summary",
-    "ThresholdSet",
     "TooFewDrawsError",
     "TooFewUnitsError",
     "TwoStage",
-    "ValueCurve",
     "average_interval",
     "balanced_counts",
     "bootstrap_draws",
@@ -146,7 +118,6 @@ __all__ = [
     "debiased_average",
     "draw_residual",
     "draws_needed",
-    "fit_logistic",
     "fit_ridges",
     "frequency_covariance",
     "frequency_interval",
@@ -159,7 +130,6 @@ __all__ = [
     "make_held_out_units",
     "neighborhoods",
     "net_benefit",
-    "per_point_draws",
     "policy_value",
     "prepare_units",
     "profile_residual",
@@ -172,9 +142,6 @@ __all__ = [
     "shift_draws",
     "solve_bootstrap",
     "sorted_groups",
-    "summarize_scores",
-    "summarize_values",
-    "target_ratio",
     "term_covariance",
     "threshold_set",
     "trial_difference",

@@ -77,7 +77,7 @@ def make_held_out_units(
       y: 0 or 1.
       assignment: probability of arm 1, a number or one for each row.
       weights: positive; 1 if None.
-      ratio: positive; see `target_ratio`.
+      ratio: positive; see `HeldOutUnits`.
       groups: [n] labels of clusters; every row is its own if None.
       weights_are: 'sampling': a row is one unit that stands for w. 'frequency': it is w
         independent units with the same values; within groups nothing is independent.

@@ -109,16 +109,7 @@ def target_ratio(
 ) -> Float[np.ndarray, " n"]:
     """Turns the chance to be experimental into ratios of target over own density.
 
-    Args:
-      probability: of being experimental given covariates, as in the two tables together.
-      is_experimental: which source.
-      source: whose covariates the target has.
-
-    Example:
-      >>> import numpy as np
-      >>> probability, is_experimental = np.array([0.75, 0.25] * 2), np.arange(4) > 1
-      >>> target_ratio(probability, is_experimental, "both").round(3).tolist()
-      [4.0, 1.333, 1.333, 4.0]
+    The probability is that in the two sources together, given covariates.
     """
     check_option("source", source, ("both", "observational", "experimental"))
     own = np.where(is_experimental, probability, 1 - probability)
@@ -145,13 +136,6 @@ def fit_logistic(
 
     Returns:
       The fitted probability, a function of features.
-
-    Example:
-      >>> import numpy as np
-      >>> z = np.repeat([[0.0], [1.0]], 10, axis=0)
-      >>> predict = fit_logistic(z, np.arange(20) % 10 < 5 + 2 * z[:, 0], ridge=1e-4)
-      >>> predict(z[[0, 10]]).round(3).tolist()
-      [0.5, 0.7]
     """
     weights = np.ones(len(features)) if weights is None else weights
     width = 1 + next(blocks(features, transform))[1].shape[1]

@@ -24,33 +24,8 @@ def per_point_draws(
     For every number at every point one solve gives the influence of each column of each
     cell, and each draw sums multiplied influences.
 
-    Args:
-      result: supplies the problem, the data and the key of the multipliers.
-      z: points.
-      function: as for `bootstrap_draws`, with one array as its result.
-
-    Returns:
-      What `BootstrapResult.draws` returns.
-
-    Example:
-      >>> import jax
-      >>> import jax.numpy as jnp
-      >>> import numpy as np
-      >>> from pns_infer import BootstrapProblem, CountColumns, solve_bootstrap
-      >>> def outputs(params, z):
-      ...     return z @ params
-      >>> def nll(logit, counts):
-      ...     logits = jnp.concatenate([logit, -logit], axis=1)
-      ...     return jnp.sum(counts * jax.nn.softplus(logits), axis=1)
-      >>> columns = CountColumns(trial=(0, 0), source=(0, 0))  # outcomes of one source
-      >>> problem = BootstrapProblem(outputs, nll=nll, columns=columns)
-      >>> z, counts = jnp.ones((1, 1)), jnp.array([[20.0, 80.0]])
-      >>> params = jnp.log(jnp.array([[4.0]]))  # the logit of 80 of 100
-      >>> key = jax.random.key(0)
-      >>> result = solve_bootstrap(key, problem, params, z, counts, num_draws=10)
-      >>> draws = per_point_draws(result, z)
-      >>> bool(draws.std() > 0.1), bool(np.allclose(draws, result.draws(z), atol=1e-4))
-      (True, True)
+    Returns what `BootstrapResult.draws` returns, for a function with one array as its
+    result.
     """
     problem, batches = result.problem, result.batches
     function = problem.function if function is None else function

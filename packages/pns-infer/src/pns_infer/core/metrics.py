@@ -1,14 +1,12 @@
 """How good intervals are when the truth is known (app:metrics)."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float
-from scipy import special
 
-from pns_infer.core.inputs import check_alpha, check_at_least, check_shape
+from pns_infer.core.inputs import check_alpha, check_shape
 
 Array = Any  # NumPy or JAX
 
@@ -34,14 +32,6 @@ class Scores(NamedTuple):
     score: float
     oracle_width: float
     empty: float
-
-
-class Summary(NamedTuple):
-    """A mean over replicates with its 95% Monte Carlo interval; NaN for one replicate."""
-
-    mean: float
-    lower: float
-    upper: float
 
 
 def score_intervals(
@@ -92,42 +82,3 @@ def score_intervals(
         oracle_width=float(np.mean(high - low)),
         empty=float(np.mean(lower > upper)),
     )
-
-
-def summarize_scores(replicates: Sequence[Scores]) -> dict[str, Summary]:
-    """Averages scores over replicates, each with a 95% Monte Carlo interval.
-
-    Example:
-      >>> good = Scores(1.0, 0.96, 0.95, 0.30, 0.4, 0.2, 0.0)
-      >>> poor = good._replace(point_coverage=0.92, width=0.26)
-      >>> summary = summarize_scores([good, poor])
-      >>> round(summary["point_coverage"].mean, 3), round(summary["width"].mean, 3)
-      (0.94, 0.28)
-      >>> round(summary["width"].upper - 0.28, 3)  # 12.706 * 0.02
-      0.254
-    """
-    if not replicates:
-        raise pb.InputError("replicates", "are empty: there is nothing to summarize.")
-    columns = zip(*replicates, strict=True)
-    return dict(zip(Scores._fields, map(summarize_values, columns), strict=True))
-
-
-def summarize_values(values: Float[Array, " num_replicates"]) -> Summary:
-    """Averages the values of replicates, with a 95% Monte Carlo interval.
-
-    The interval is Student's; it speaks of the mean over replicates, whose points share
-    one fit and are not independent. One replicate has none: its ends are NaN.
-
-    Example:
-      >>> summary = summarize_values([0.94, 0.96, 0.95])
-      >>> round(float(summary.mean), 3)
-      0.95
-    """
-    values = np.asarray(values, float)
-    check_shape("values", values, ("num_replicates",))
-    check_at_least("the number of values", len(values), 1)
-    count, mean, margin = len(values), values.mean(), np.nan
-    if count > 1:
-        error = values.std(ddof=1) / np.sqrt(count)
-        margin = special.stdtrit(count - 1, 0.975) * error
-    return Summary(float(mean), float(mean - margin), float(mean + margin))
