@@ -117,5 +117,7 @@ def test_the_density_ratio_is_that_of_the_laws():
     """With three times as many experimental rows and equal laws the ratio is 1."""
     is_experimental = np.arange(8) >= 2
     for chance, ratio in ((0.75, 1.0), (0.9, 3.0)):
-        found = pi.log_density_ratio(np.full(8, chance), is_experimental, np.ones(8))
+        found = pi.SourceComparison(None, np.full(8, chance)).log_density_ratio(
+            is_experimental, np.ones(8)
+        )
         np.testing.assert_allclose(np.exp(found), ratio)

@@ -32,11 +32,7 @@ from pns_infer.averages.held_out import (
 from pns_infer.averages.overlap import balanced_counts
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
 from pns_infer.averages.score_test import score_test
-from pns_infer.averages.source_model import (
-    SourceComparison,
-    compare_sources,
-    log_density_ratio,
-)
+from pns_infer.averages.source_model import SourceComparison, compare_sources
 from pns_infer.bootstrap.draws import bootstrap_draws
 from pns_infer.bootstrap.multiplier import (
     BootstrapResult,
@@ -126,7 +122,6 @@ __all__ = [
     "heterogeneity_test",
     "intervals_from_draws",
     "intervals_from_estimates",
-    "log_density_ratio",
     "make_held_out_units",
     "neighborhoods",
     "net_benefit",

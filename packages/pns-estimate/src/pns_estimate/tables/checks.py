@@ -139,7 +139,7 @@ def _find_poor_overlap(
     z = (z - z.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     log_ratio = np.zeros(len(z))  # of the trial's density over the log's
     if comparison.chance is not None:
-        log_ratio = pi.log_density_ratio(comparison.chance, rows.is_trial, rows.weights)
+        log_ratio = comparison.log_density_ratio(rows.is_trial, rows.weights)
         log_ratio = log_ratio[chosen]
     problems = []
     for sign, own, other in zip((-1, 1), pm.SOURCES, pm.SOURCES[::-1], strict=True):

@@ -33,6 +33,15 @@ class SourceComparison(NamedTuple):
     laws: ScoreTest
     chance: Float[np.ndarray, " n"] | None
 
+    def log_density_ratio(
+        self, is_experimental: Bool[np.ndarray, " n"], weights: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " n"]:
+        """Returns the log ratio of experimental over observational densities."""
+        if self.chance is None:
+            return np.zeros(len(is_experimental))
+        share = np.average(is_experimental, weights=weights)
+        return special.logit(self.chance) - special.logit(share)
+
 
 def compare_sources(
     z: Float[np.ndarray, "n d"],
@@ -46,6 +55,13 @@ def compare_sources(
 
     Only where they differ is a model fitted of who belongs to which source. Weights,
     clusters and copies are as for `score_test`, folds as for `source_probability`.
+
+    Example:
+      >>> import numpy as np
+      >>> source, z = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [60, 40, 40, 60], axis=1)
+      >>> found = compare_sources(z[:, None], source == 1, fold=np.arange(200) % 2)
+      >>> round(found.laws.statistic, 3)  # Pearson's chi-squared
+      8.0
     """
     features = _make_features(z, copies)
     residual = is_experimental - np.average(is_experimental, weights=weights)
@@ -84,22 +100,6 @@ def source_probability(
         predict = fit_logistic(z, is_experimental, weights * ~out, transform=features)
         probability[out] = predict(z[out])
     return probability
-
-
-def log_density_ratio(
-    probability: Float[np.ndarray, " n"],
-    is_experimental: Bool[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"],
-) -> Float[np.ndarray, " n"]:
-    """Returns the log ratio of experimental over observational densities of covariates.
-
-    Args:
-      probability: of being experimental given covariates, as in the two tables together.
-      is_experimental: which source.
-      weights: of the rows.
-    """
-    share = np.average(is_experimental, weights=weights)
-    return special.logit(probability) - special.logit(share)
 
 
 def target_ratio(
