@@ -308,3 +308,10 @@ def test_the_winsorized_scale_agrees_with_the_original_rows(public_data):
     assert np.abs(z.mean(0)).max() < 4.5 / np.sqrt(50_000)
     np.testing.assert_allclose(z.std(0), 1, atol=0.08)
     assert _covariates._PERCENTILES == (0.005, 0.995)
+
+
+def test_text_is_not_a_number():
+    with pytest.raises(pb.InputError, match="rows must be an array of numbers"):
+        pns_dgp.RowCovariates([["a", "b"]])
+    with pytest.raises(pb.InputError, match="z must be an array of numbers"):
+        pns_dgp.li_model_1().oracle([["a"] * 15])

@@ -24,6 +24,8 @@ from pns_dgp._covariates import AcicCovariates, Covariates
 from pns_dgp._model import Array, checked_rows, require
 from pns_dgp._thresholds import ThresholdModel
 
+_ARMS = pb.BINARY.num_treatments
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AcicModel(ThresholdModel):
@@ -64,12 +66,12 @@ class AcicModel(ThresholdModel):
             hidden_probs=(k,),
             alpha=(k,),
             propensity_slope=(d,),
-            intercept=(2,),
-            slope=(2, d),
-            hidden_effect=(2, k),
-            hidden_pairs=(2, k, k),
-            modulation=(2, k),
-            modulator=(2, k, d),
+            intercept=(_ARMS,),
+            slope=(_ARMS, d),
+            hidden_effect=(_ARMS, k),
+            hidden_pairs=(_ARMS, k, k),
+            modulation=(_ARMS, k),
+            modulator=(_ARMS, k, d),
         )
         total = np.abs(self.alpha).sum()
         require(
@@ -117,7 +119,7 @@ class AcicModel(ThresholdModel):
         centered = hidden - self.hidden_probs
         p_x = self._propensity(z) + self.gamma * (centered @ self.alpha)
         logits = []
-        for x in range(pb.BINARY.num_treatments):
+        for x in range(_ARMS):
             modulated = self.modulation[x] * (z @ self.modulator[x].T)  # [..., k]
             pairs = np.sum((centered @ self.hidden_pairs[x]) * centered, axis=-1)
             logits.append(
@@ -193,13 +195,13 @@ def acic_model(
         alpha=alpha / max(np.abs(alpha).sum(), 1e-300),
         propensity_intercept=0.0,
         propensity_slope=index(3.0) / (1 + overlap),
-        intercept=rng.uniform(-0.5, 0.5, 2),
-        slope=np.stack([index(1.2), index(1.2)]),
-        hidden_effect=hidden_strength * np.sign(alpha) * np.abs(bounded((2, k), 3.0)),
-        hidden_pairs=hidden_strength * np.triu(bounded((2, k, k), 0.6), 1),
-        modulation=hidden_strength * bounded((2, k), 0.4),
-        modulator=np.stack([[index(1.0) for _ in range(k)] for _ in (0, 1)]).reshape(
-            2, k, d
-        ),
+        intercept=rng.uniform(-0.5, 0.5, _ARMS),
+        slope=np.stack([index(1.2) for _ in range(_ARMS)]),
+        hidden_effect=hidden_strength
+        * np.sign(alpha)
+        * np.abs(bounded((_ARMS, k), 3.0)),
+        hidden_pairs=hidden_strength * np.triu(bounded((_ARMS, k, k), 0.6), 1),
+        modulation=hidden_strength * bounded((_ARMS, k), 0.4),
+        modulator=np.reshape([index(1.0) for _ in range(_ARMS * k)], (_ARMS, k, d)),
         covariates=covariates,
     )

@@ -24,7 +24,7 @@ from scipy import special
 
 from pns_dgp._copulas import draw_scores
 from pns_dgp._margins import Margin, make_margin
-from pns_dgp._model import check_entries, require
+from pns_dgp._model import as_numbers, check_entries, require
 
 _PERCENTILES = (0.005, 0.995)
 
@@ -116,7 +116,7 @@ class RowCovariates:
         Args:
           rows: a DataFrame of numbers, for example from `load_acic_csv`, or an array.
         """
-        raw = np.asarray(rows, np.float64)
+        raw = as_numbers("rows", rows)
         require(
             raw.ndim == 2 and raw.size,
             "rows",

@@ -16,10 +16,14 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Float, Shaped
+from pns_bounds import BINARY
 from scipy import special
 
 from pns_dgp._model import require
 from pns_dgp._thresholds import ThresholdModel
+
+_ARMS = BINARY.num_treatments
+_INDICES = 1 + _ARMS  # of the choice, and of the outcome in each arm
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,11 +56,11 @@ class CurvedModel(ThresholdModel):
         self._set_arrays(
             direction=(m, d),
             offset=(m,),
-            weight=(3, m),
-            intercept=(3,),
+            weight=(_INDICES, m),
+            intercept=(_INDICES,),
             hidden_probs=(k,),
             hidden_choice=(k,),
-            hidden_outcome=(2, k),
+            hidden_outcome=(_ARMS, k),
         )
         require(
             0 <= self.epsilon < 0.5,
@@ -129,16 +133,16 @@ def random_curved_model(
         pair = rng.choice(num_covariates, 2, replace=False)
         angle = rng.uniform(0, 2 * np.pi)
         row[pair] = rng.uniform(1, 6) * np.array([np.cos(angle), np.sin(angle)])
-    weight = rng.standard_normal((3, num_curves))
+    weight = rng.standard_normal((_INDICES, num_curves))
     weight *= 1.5 / np.linalg.norm(weight, axis=1, keepdims=True)
     sign = rng.choice([-1, 1], num_hidden)  # so that confounding does not cancel
-    effect = sign * hidden_strength * rng.uniform(0.5, 1.5, (3, num_hidden))
+    effect = sign * hidden_strength * rng.uniform(0.5, 1.5, (_INDICES, num_hidden))
     return CurvedModel(
         num_binary=num_binary,
         direction=direction,
         offset=rng.uniform(-1, 1, num_curves),
         weight=weight,
-        intercept=rng.uniform(-0.5, 0.5, 3),
+        intercept=rng.uniform(-0.5, 0.5, _INDICES),
         hidden_probs=rng.uniform(0.3, 0.7, num_hidden),
         hidden_choice=effect[0],
         hidden_outcome=effect[1:],

@@ -101,11 +101,19 @@ def check_count(n: int, name: str = "n") -> None:
     )
 
 
+def as_numbers(name: str, values: Any) -> Float[np.ndarray, "..."]:
+    """Converts an argument to float64, or raises."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise pb.InputError(name, f"must be an array of numbers: {error}.") from error
+
+
 def checked_rows(
     z: Num[Array, "n num_covariates"], num_covariates: int
 ) -> Float[np.ndarray, "n num_covariates"]:
     """Converts covariates to float64 [n, num_covariates], or raises."""
-    z = np.asarray(z, dtype=np.float64)
+    z = as_numbers("z", z)
     require(
         z.ndim == 2 and z.shape[1] == num_covariates,
         "z",

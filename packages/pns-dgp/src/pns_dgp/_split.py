@@ -10,7 +10,7 @@ f(C); and the outcome law is that of the trial.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from pns_dgp._balance import compare_kept_with_dropped, difference_in_means
-from pns_dgp._model import require
+from pns_dgp._model import as_numbers, require
 
 Propensity = Callable[[pd.DataFrame], Float[np.ndarray, " n"]]
 
@@ -67,28 +67,13 @@ class ConfoundedSplit:
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Selection:
-    """Which units of a trial go where.
+class _Selection(NamedTuple):
+    """Which units of a trial go where."""
 
-    Attributes:
-      clusters: [n] number of each unit's cluster.
-      in_experiment: [n] stays an experiment.
-      kept: [m] of the m others, those that stay.
-      propensity: [m] f(C) of the others.
-    """
-
-    clusters: Int[np.ndarray, " n"]
-    in_experiment: Bool[np.ndarray, " n"]
-    kept: Bool[np.ndarray, " m"]
-    propensity: Float[np.ndarray, " m"]
-
-    @property
-    def by_source(self) -> dict[str, Bool[np.ndarray, " n"]]:
-        """The units of each table."""
-        observational = np.zeros_like(self.in_experiment)
-        observational[~self.in_experiment] = self.kept
-        return {"observational": observational, "experimental": self.in_experiment}
+    clusters: Int[np.ndarray, " n"]  # number of each unit's cluster
+    by_source: dict[str, Bool[np.ndarray, " n"]]  # the units of each table
+    kept: Bool[np.ndarray, " m"]  # of those outside the experiment, which stay
+    propensity: Float[np.ndarray, " m"]  # f(C) of those outside the experiment
 
 
 def confounded_split(
@@ -162,7 +147,7 @@ def confounded_split(
             table[treatment].to_numpy(),
             selection.clusters[chosen],
         )
-    rest = ~selection.in_experiment
+    rest = ~selection.by_source["experimental"]
     balance = compare_kept_with_dropped(
         trial[rest].drop(columns=[treatment, outcome, *removed[len(hidden) :]]),
         selection.kept,
@@ -197,7 +182,10 @@ def _select(
     )
     greatest = max(wanted.max() / assigned, (1 - wanted.min()) / (1 - assigned))
     kept = rng.random(rest.sum()) < ratio / greatest
-    return _Selection(clusters, in_experiment, kept, wanted)
+    in_log = rest.copy()
+    in_log[rest] = kept
+    by_source = {"observational": in_log, "experimental": in_experiment}
+    return _Selection(clusters, by_source, kept, wanted)
 
 
 def _measure_strength(
@@ -258,7 +246,7 @@ def _is_incomplete(column: pd.Series) -> bool:
 
 
 def _checked_propensity(values: Any, n: int) -> Float[np.ndarray, " n"]:
-    values = np.asarray(values, np.float64)
+    values = as_numbers("propensity", values)
     require(
         values.shape == (n,) and np.all((values > 0) & (values < 1)),
         "propensity",
