@@ -306,7 +306,7 @@ class PnsEstimator(Settings, Questions):
           estimand: as for `intervals`; PNS and harm are shown beside it.
           target: as for `intervals`.
           threshold: count who surely exceeds it; None for the curve alone.
-          outcome_is_bad: whether nobody wants the outcome, which decides what is called
+          outcome_is_bad: whether the outcome is unwanted, which decides what is called
             benefit and harm; None uses neither word.
           summary_path: where to write the numbers of the page as JSON, if anywhere.
         """

@@ -87,8 +87,8 @@ class Questions:
         """Finds who surely exceeds a threshold.
 
         Returns:
-          Booleans with the index of `rows`. With probability 1 - alpha nobody is marked
-          wrongly.
+          Booleans with the index of `rows`. With probability 1 - alpha all marks are
+          right.
         """
         return self.predict(rows).threshold_set(threshold, alpha, estimand)
 

@@ -22,7 +22,7 @@ class Question:
       target: what a person's interval covers: 'set' or 'parameter'.
       alpha: the probability of missing, for all intervals on the page.
       threshold: count who surely exceeds it; None for the curve alone.
-      outcome_is_bad: whether nobody wants the outcome. Decides what the page calls
+      outcome_is_bad: whether the outcome is unwanted. Decides what the page calls
         benefit and harm; None uses neither word.
       about: who is asked about, in words.
 

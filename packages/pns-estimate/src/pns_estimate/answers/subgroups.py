@@ -46,7 +46,7 @@ def find_subgroups(
         chosen = [columns] if isinstance(columns, str) else list(columns)
         absent = [column for column in chosen if column not in people.columns]
         if absent:
-            raise UserError(f"{absent} are no covariates of the fit.")
+            raise UserError(f"{absent} are not covariates of the fit.")
     groups = [group for column in chosen for group in _split(people[column], copies)]
     if not groups:
         raise UserError("there is no covariate to make subgroups of; name columns.")

@@ -124,7 +124,7 @@ THRESHOLD = flags.DEFINE_float(
 OUTCOME_IS_BAD = flags.DEFINE_bool(
     "outcome_is_bad",
     None,
-    "Whether nobody wants the outcome; --nooutcome_is_bad if people want it. Decides "
+    "Whether the outcome is unwanted; --nooutcome_is_bad if it is wanted. Decides "
     "what the report calls benefit and harm; without it, it uses neither word.",
 )
 SEED = flags.DEFINE_integer(

@@ -46,7 +46,7 @@ class ShareSection(NamedTuple):
 
 
 def count_recommendations(decisions: pd.DataFrame) -> dict[str, int]:
-    """Counts each recommendation, those that nobody has too."""
+    """Counts each recommendation, also those that do not occur."""
     counts = decisions["recommendation"].value_counts()
     return {name: int(counts.get(name, 0)) for name in _RECOMMENDATIONS}
 

@@ -79,7 +79,7 @@ def _draw_groups(people: SortedPeople, words: Words) -> Any:
     axes.set_xticks(place, [str(group) for group in people.table.index])
     axes.set(xlabel="group, the least predicted first", ylabel="share of people")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="upper left")
+    figure.legend(frameon=False, loc="outside upper center", ncols=2)
     return svg(figure, "Bounds in each group of people sorted by prediction")
 
 

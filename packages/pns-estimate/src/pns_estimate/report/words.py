@@ -18,7 +18,7 @@ class Words(NamedTuple):
       untreated: such as 'drug = 0'.
       outcome: such as 'death = 1'.
       causes: the verb for PNS.
-      good: the estimand that people want, 'pns' or 'harm'; None if nobody said.
+      good: the estimand that people want, 'pns' or 'harm'; None if that was not said.
     """
 
     treated: str
@@ -32,7 +32,7 @@ class Words(NamedTuple):
         return self.causes if name == "pns" else "prevents"
 
     def judgment(self, name: str) -> str:
-        """Returns 'benefit' or 'harm', or nothing if nobody said which is which."""
+        """Returns 'benefit' or 'harm', or nothing if it was not said which is which."""
         if self.good is None or name not in ("pns", "harm"):
             return ""
         return "benefit" if name == self.good else "harm"
