@@ -135,7 +135,7 @@ class Questions:
         """Shows what each step adds: the trial alone, both tables, covariates.
 
         Returns:
-          A DataFrame with lower, upper, bound_lower and bound_upper.
+          A DataFrame with lower, upper, bound_lower and bound_upper by step.
         """
         return self.population_.comparison(alpha, estimand, source)
 
@@ -156,8 +156,8 @@ class Questions:
           source: as for `average`.
 
         Returns:
-          A DataFrame with people, lower, upper, bound_lower and bound_upper; without
-          numbers for a group that lacks people of the log or of an arm.
+          A DataFrame with people and the columns of `compare_averages`; without numbers
+          for a group that lacks people of the log or of an arm.
         """
         return self.population_.subgroups(columns, alpha, estimand, source)
 
@@ -166,10 +166,7 @@ class Questions:
     ) -> SortedPeople:
         """Averages people sorted by predicted benefit, on people networks did not see.
 
-        Args:
-          num_groups: of equal size.
-          alpha: the probability that any interval misses.
-          source: as for `average`.
+        All intervals hold at once with probability 1 - alpha.
         """
         return self.population_.sorted_groups(num_groups, alpha, source)
 
@@ -177,11 +174,6 @@ class Questions:
         self, rows: Any, decision: Decision | None = None, alpha: float = 0.05
     ) -> pd.DataFrame:
         """Recommends whom to treat.
-
-        Args:
-          rows: people with the covariates of training.
-          decision: gains, cost, budget and criterion.
-          alpha: the probability that a person's interval misses.
 
         Returns:
           A DataFrame with the index of `rows`: the interval of each person's net benefit,
@@ -228,14 +220,8 @@ class Questions:
     ) -> pi.AverageInterval:
         """Computes `average` for several groups of the same people at once.
 
-        Args:
-          rows: people with the covariates of training.
-          weights: [num_groups, number of rows], not negative.
-          alpha: the probability of missing, for each group.
-          estimand: as for `intervals`.
-
-        Returns:
-          Every field is [num_groups].
+        Weights are [num_groups, number of rows], and every field of what is returned
+        [num_groups]; each interval holds by itself.
         """
         return self.predict(rows).average_groups(weights, alpha, estimand)
 

@@ -23,40 +23,23 @@ _Part = TypeVar("_Part")
 
 
 class Asked(NamedTuple):
-    """The people asked about.
-
-    Attributes:
-      num_people: how many there are.
-      num_outside: how many have a covariate outside what training saw.
-      has_draws: whether there are draws of their probabilities.
-      has_population: whether the people of the tables are there, too.
-    """
+    """The people asked about."""
 
     num_people: int
-    num_outside: int
-    has_draws: bool
-    has_population: bool
+    num_outside: int  # who have a covariate outside what training saw
+    has_draws: bool  # of their probabilities
+    has_population: bool  # whether the people of the tables are there, too
 
 
 class Checks(NamedTuple):
-    """What was tested on the way to the averages, as p-values.
+    """What was tested on the way to the averages; tests are p-values."""
 
-    Attributes:
-      laws: of the hypothesis that the covariates of both tables follow one law.
-      effective_sizes: what reweighting to each other leaves of log and trial; None if
-        they were not reweighted.
-      is_thin: whether that is less than a tenth of the rows of a table.
-      arms: of the hypothesis that the networks agree with both arms of the trial.
-      arm_gaps: by how much they differ, untreated and treated.
-      balance: of the hypothesis that covariates do not predict the arm of the trial.
-    """
-
-    laws: float
-    effective_sizes: tuple[float, float] | None
-    is_thin: bool
-    arms: float
-    arm_gaps: tuple[float, ...]
-    balance: float
+    laws: float  # do the covariates of both tables follow one law?
+    effective_sizes: tuple[float, float] | None  # of log and trial, if reweighted
+    is_thin: bool  # whether that is less than a tenth of the rows of a table
+    arms: float  # do the networks agree with both arms of the trial?
+    arm_gaps: tuple[float, ...]  # by how much they differ, untreated and treated
+    balance: float  # do covariates not predict the arm of the trial?
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -19,21 +19,13 @@ _CONTRADICTION = 0.05  # p-value below which the tables contradict each other
 
 @dataclasses.dataclass(frozen=True)
 class Compatibility:
-    """The test of whether the two sources contradict each other.
+    """The test of whether the two sources contradict each other."""
 
-    Attributes:
-      p_value: of the hypothesis that they do not.
-      strata: how many were compared.
-      constraint: the inequality that comes nearest to failing.
-      slack: of that inequality, negative where it fails.
-      statistic: standard errors by which it fails.
-    """
-
-    p_value: float
-    strata: int
-    constraint: str
-    slack: float
-    statistic: float
+    p_value: float  # of the hypothesis that they do not
+    strata: int  # how many were compared
+    constraint: str  # the inequality that comes nearest to failing
+    slack: float  # of that inequality, negative where it fails
+    statistic: float  # standard errors by which it fails
 
     @property
     def is_contradiction(self) -> bool:

@@ -18,20 +18,12 @@ from pns_estimate.tables.preparation import PreparedTables
 
 @dataclasses.dataclass(frozen=True)
 class SourceSummary:
-    """Sizes and weighted shares of one source; a share is None if its arm is empty.
+    """Sizes and weighted shares of one source."""
 
-    Attributes:
-      rows: of the table.
-      effective_size: the sum of weights as the fit counts them.
-      treated: share treated.
-      outcome_untreated: share with the outcome, of the untreated.
-      outcome_treated: share with the outcome, of the treated.
-    """
-
-    rows: int
-    effective_size: float
+    rows: int  # of the table
+    effective_size: float  # the sum of weights as the fit counts them
     treated: float
-    outcome_untreated: float | None
+    outcome_untreated: float | None  # of the untreated; None if there are none
     outcome_treated: float | None
 
 

@@ -24,20 +24,12 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table to read, and the same to download.
+    """A table to read, and the same to download."""
 
-    Attributes:
-      caption: what it holds; read aloud, and the title of its download.
-      head: names of the columns.
-      rows: cells.
-      file: the name of the download; none if empty.
-      csv: what is downloaded.
-    """
-
-    caption: str
+    caption: str  # read aloud, too
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    file: str = ""
+    file: str = ""  # the name of the download; there is none if empty
     csv: str = ""
 
     @property

@@ -11,21 +11,13 @@ _SYMBOL = re.compile(r"mu[01]|p[01][01]|P\(y\)")
 
 
 class Words(NamedTuple):
-    """Names of the two values of treatment and outcome, and verbs.
+    """Names of the two values of treatment and outcome, and verbs."""
 
-    Attributes:
-      treated: such as 'drug = 1'.
-      untreated: such as 'drug = 0'.
-      outcome: such as 'death = 1'.
-      causes: the verb for PNS.
-      good: the estimand that people want, 'pns' or 'harm'; None if that was not said.
-    """
-
-    treated: str
+    treated: str  # such as 'drug = 1'
     untreated: str
-    outcome: str
-    causes: str
-    good: str | None
+    outcome: str  # such as 'death = 1'
+    causes: str  # the verb for PNS
+    good: str | None  # what people want, 'pns' or 'harm'; None if that was not said
 
     def verb(self, name: str) -> str:
         """Says what the treatment does to the outcome in PNS, and in harm."""
