@@ -13,8 +13,8 @@ import numpy as np
 import pns_models as pm
 
 from pns_estimate._errors import NotFittedError, UserError
-from pns_estimate._questions import Questions
 from pns_estimate._settings import Settings, check_memory, check_settings
+from pns_estimate._shortcuts import Shortcuts
 from pns_estimate.answers.answers import Answers
 from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.draws import Draws
@@ -35,7 +35,7 @@ from pns_estimate.tables.roles import Roles, WeightsAre
 _SAVED = ("method", "num_draws", "seed", "missing", "unseen", "calibrate")
 
 
-class PnsEstimator(Settings, Questions):
+class PnsEstimator(Settings, Shortcuts):
     """Bounds, for every person, the probability that the treatment makes the difference.
 
     Args:

@@ -1,4 +1,4 @@
-"""What can be asked of a fitted estimator, one method per question.
+"""Shortcuts of a fitted estimator, one method per question.
 
 Each is asked of a `Prediction` (people who are given) or of the `Population` (people of the
 tables), where it is computed. Arguments come in one order: rows, what is particular to the
@@ -19,8 +19,8 @@ from pns_estimate.fit.strata import Compatibility
 from pns_estimate.fit.summary import FitSummary
 
 
-class Questions:
-    """Questions, answered by `predict(rows)`, `population_` and `summary_`."""
+class Shortcuts:
+    """Questions in one call, answered by `predict(rows)`, `population_`, `summary_`."""
 
     def predict(self, rows: Any) -> Prediction:
         """Prepares people to ask about."""
