@@ -29,7 +29,13 @@ def site(tmp_path_factory) -> Path:
     """Builds the site."""
     folder = tmp_path_factory.mktemp("docs") / "site"
     done = subprocess.run(
-        [sys.executable, str(DOCS / "build.py"), str(folder)],
+        [
+            sys.executable,
+            *["-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir"],
+            folder,
+        ],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},  # about the theme's successor
         capture_output=True,
         text=True,
         check=False,
@@ -190,7 +196,6 @@ def test_the_marketing_trial_runs_on_the_public_file(tmp_path):
     assert "18.3% visit with the e-mail, 10.6% without" in done.stdout
 
 
-@pytest.mark.slow
 def test_the_page_about_the_report_names_its_headings_and_bars():
     report = ROOT / "packages/pns-estimate/src/pns_estimate/report"
     templates = "".join(path.read_text() for path in report.glob("templates/*.html"))
@@ -201,6 +206,7 @@ def test_the_page_about_the_report_names_its_headings_and_bars():
     assert [name for name in shown if name.lower() not in page] == []
 
 
+@pytest.mark.slow
 def test_every_folder_of_results_is_shown(site):
     page = (DOCS / "results.md").read_text(encoding="utf-8")
     shown = re.findall(r"<!-- results: (\w+) -->", page)
@@ -229,50 +235,35 @@ def test_pictures_are_what_the_script_draws(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def build():
-    """The module docs/build.py."""
-    spec = importlib.util.spec_from_file_location("docs_build", DOCS / "build.py")
+def hooks():
+    """The module docs/hooks.py."""
+    spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_a_section_ends_at_the_next_heading_of_its_level(build, tmp_path):
-    path = tmp_path / "page.md"
-    path.write_text(
-        "# Title\n\nOne.\n\n## To do, first\n\nTwo.\n\n```\n# no heading\n```\n\n"
-        "### Deeper\n\nThree.\n\n## Next\n\nFour.\n"
-    )
-    section = build.read_section(path, "to-do-first")
-    assert section.startswith("Two.") and section.endswith("### Deeper\n\nThree.\n")
-    assert "# no heading" in section
-    assert build.read_section(path).startswith("One.\n\n## To do")
+def test_links_out_of_the_documentation_lead_to_the_page_that_shows_the_same(hooks):
+    text = "[a](../packages/pns-infer/README.md#x), [b](../experiments/METHOD.md)"
+    code = "\n```\n[e](../f.md)\n```\n"
+    found = hooks.relink(text + code, "method.md")
+    assert found == "[a](api/pns_infer.md), b" + code
+    assert hooks.relink("[a](../../LICENSE)", "api/pns_dgp.md") == "a (`LICENSE`)"
+    figure = "experiments/results/bias/bias.svg"
+    assert hooks.relink(f"![a](../{figure})", "results.md") == f"![a](files/{figure})"
 
 
-def test_what_a_page_cannot_include_or_link_to_is_an_error(build, tmp_path):
-    with pytest.raises(build.DocsError, match="no heading #nowhere"):
-        build.read_section(ROOT / "README.md", "nowhere")
-    source = DOCS / "index.md"
-    with pytest.raises(build.DocsError, match=r"links to absent\.md"):
-        build._relink("[a](absent.md)", source, tmp_path / "index.md", tmp_path)
+def test_what_a_page_cannot_show_or_link_to_is_an_error(hooks):
+    with pytest.raises(hooks.PluginError, match=r"links to \.\./absent\.md"):
+        hooks.relink("[a](../absent.md)", "index.md")
+    with pytest.raises(hooks.PluginError, match="results/nowhere has no table"):
+        hooks.show_results("nowhere")
 
 
-def test_links_out_of_the_documentation_lead_to_the_page_that_shows_the_same(
-    build, tmp_path
-):
-    source, place = ROOT / "experiments" / "METHOD.md", tmp_path / "method.md"
-    text = "[a](../packages/pns-infer/README.md#x), [b](README.md), `[c](d.md)`"
-    code = "\n```\n[e](f.md)\n```\n"
-    found = build._relink(
-        text.replace("`[c](d.md)`", "") + code, source, place, tmp_path
-    )
-    assert found == "[a](api/pns_infer.md), [b](results.md), " + code
-
-
-def test_scripts_split_into_text_and_code(build):
+def test_scripts_split_into_text_and_code(hooks):
     script = '"""Title."""\n\n# %% [markdown]\n# # Head\n#\n# Text.\n\n# %%\nx = 1\n\n# %%\ny\n'
-    assert build.split_cells(script) == [
+    assert hooks.split_cells(script) == [
         (True, "# Head\n\nText.\n"),
         (False, "x = 1\n"),
         (False, "y\n"),

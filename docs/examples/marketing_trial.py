@@ -97,7 +97,7 @@ estimator.fit(
     split.observational, split.experimental, treatment="email", outcome="visit"
 )
 test = estimator.compatibility()
-print(f"do the tables contradict each other? p = {test['p_value']:.2f}")
+print(f"do the tables contradict each other? p = {test.p_value:.2f}")
 
 # %% [markdown]
 # A large p-value means that no contradiction was found.
