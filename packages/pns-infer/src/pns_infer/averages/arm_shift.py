@@ -18,10 +18,9 @@ class ArmShift(NamedTuple):
 
     Attributes:
       shift: added to the logit of mu, by fold and arm.
-      gap: mean outcome minus mean mu over experimental rows, by arm, before.
+      gap: mean outcome minus mean mu over experimental rows, before the shift.
       standard_error: of the gaps.
-      p_value: of both gaps together; small if the model disagrees with the trial beyond
-        noise.
+      p_value: of both gaps together; small if model and trial disagree beyond noise.
     """
 
     shift: Float[np.ndarray, "num_folds treatments"]

@@ -48,14 +48,9 @@ def check_assignment(
 ) -> AssignmentCheck:
     """Reads the assignment probability of experimental rows and tests it.
 
-    Args:
-      x: arms.
-      z: covariates.
-      assignment: the probability of arm 1: a number, one for each row (a stratified
-        trial), or None for the arms' shares.
-      weights: of the rows; 1 if None.
-      cluster: of each row, as for `score_test`; whole clusters may be assigned.
-      copies: as for `score_test`.
+    The assignment is the probability of arm 1: a number, one for each row (a stratified
+    trial), or None for the arms' shares. Weights, clusters and copies are as for
+    `score_test`; whole clusters may be assigned.
 
     Warns:
       AssignmentWarning: if covariates predict the arm (p < 0.001).
@@ -66,8 +61,6 @@ def check_assignment(
       >>> check = check_assignment(x, z, assignment=0.5)
       >>> round(check.p_value, 4)  # 60 of 100 lie 2 standard errors from 50
       0.0455
-      >>> round(check.balance.p_value, 4)  # half of either arm has z = 1
-      1.0
     """
     x = np.asarray(x)
     weights = np.ones(len(x)) if weights is None else np.asarray(weights, float)

@@ -28,8 +28,8 @@ class DebiasedAverage(NamedTuple):
     """An interval for the average of an estimand over units of the tables.
 
     Attributes:
-      lower: lower end.
-      upper: upper end.
+      lower: end of the interval; crossing ends are flagged by `is_empty`.
+      upper: end of the interval.
       bound_lower: half-median-unbiased estimate of the lower bound.
       bound_upper: the same of the upper bound.
       is_empty: whether lower > upper.
@@ -65,27 +65,19 @@ def debiased_average(
     asymptotically: each end misses with at most alpha / 2. The mean of the chosen terms
     is one bound of the average, and every term of the plain frequencies is another; the
     best of them is taken, with a critical value for their number after adaptive
-    selection. Compared with plain frequencies, a poor choice of terms costs no more than
-    one further term in the critical value.
+    selection. Compared with plain frequencies, a poor choice of terms costs no more
+    than one further term in the critical value. With `with_frequencies=False` the mean
+    of the chosen terms stands alone.
 
-    For a ratio such as PN the average is that of the ratio's own population: the mean
-    numerator over the mean denominator.
-
-    Args:
-      units: rows of both sources with held-out atoms.
-      alpha: the probability of missing.
-      estimand: with terms that are linear, or ratios of linear forms.
-      member: weight of each row in a subgroup; see `linear_means`.
-      source: whose covariates the target population has.
-      with_frequencies: if False, the mean of the chosen terms stands alone.
+    Terms must be linear in the atoms, or ratios of linear forms; the average of a ratio
+    such as PN is that of its own population: the mean numerator over the mean
+    denominator. See `linear_means` for `member` and `source`.
 
     Example:
       >>> from pns_infer.averages.held_out import example_units
       >>> found = debiased_average(example_units())
       >>> round(found.mean_lower, 3), round(found.mean_upper, 3)  # of 0.45, 0.15, ...
       (0.3, 0.475)
-      >>> found.lower < 0.3 and 0.475 < found.upper
-      True
     """
     check_average(estimand, alpha)
     means = bound_means(units, estimand, member, source)

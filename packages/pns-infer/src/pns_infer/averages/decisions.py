@@ -98,16 +98,10 @@ def recommend(
 ) -> Recommendation:
     """Recommends a treatment from intervals of its benefit; not to treat is worth 0.
 
-    'maximin' treats where the least possible benefit is above 0. 'minimax_regret' treats
-    where the greatest loss of treating, -lower, is less than that of not treating,
-    upper: where lower + upper > 0.
-
-    Args:
-      lower: ends of intervals.
-      upper: ends of intervals.
-      criterion: what to do with the undecided.
-      budget: greatest share of units that can be treated; those with the greatest score
-        come first.
+    'maximin' treats where the least possible benefit is above 0. 'minimax_regret'
+    treats where the greatest loss of treating, -lower, is less than that of not
+    treating, upper: where lower + upper > 0. The budget is the greatest share of units
+    that can be treated; those with the greatest score come first.
 
     Example:
       >>> import numpy as np
@@ -148,13 +142,8 @@ def held_out_rule(
 ) -> Float[np.ndarray, " n"]:
     """Treats by each row's held-out bounds: the rule whose value can be estimated.
 
-    Args:
-      units: rows of both sources.
-      estimand: the benefit, from `net_benefit`.
-      criterion: as for `recommend`.
-      budget: as for `recommend`.
-      fold: units are ranked within folds.
-      source: whose units the budget is a share of.
+    Criterion and budget are as for `recommend`, the estimand is from `net_benefit`.
+    Units are ranked within folds, and the budget is a share of the units of the source.
 
     Returns:
       The share of each row that is treated: 0 or 1, but between them for rows that tie
@@ -163,8 +152,6 @@ def held_out_rule(
     Example:
       >>> from pns_infer.averages.held_out import example_units
       >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # mu1 - mu0 - 0.1
-      >>> held_out_rule(example_units(), effect)[[0, 8]].tolist()
-      [1.0, 0.0]
       >>> held_out_rule(example_units(), effect, budget=0.25)[[0, 8]].tolist()
       [0.5, 0.0]
     """
@@ -187,12 +174,8 @@ def policy_value(
 ) -> PolicyValue:
     """Estimates the value per unit of a rule over treating none, debiased.
 
-    Args:
-      units: rows of both sources.
-      estimand: the benefit of treating one, from `net_benefit`.
-      rule: share of each row that is treated; from held-out atoms or covariates alone.
-      alpha: the probability of missing.
-      source: whose covariates the target population has.
+    The rule is the share of each row that is treated, from held-out atoms or covariates
+    alone; the estimand, from `net_benefit`, is the benefit of treating one unit.
 
     Example:
       >>> import numpy as np
@@ -225,17 +208,9 @@ def value_curve(
 ) -> ValueCurve:
     """Estimates what treating the best share of units gains, for many shares.
 
-    Units are sorted by the criterion's score of their held-out bounds. All within the
-    share are treated, also those with a score below 0, as in uplift curves.
-
-    Args:
-      units: rows of both sources.
-      estimand: the benefit of treating one, from `net_benefit`.
-      shares: of units treated.
-      criterion: as for `recommend`.
-      fold: units are sorted within folds.
-      alpha: the probability that the band misses anywhere.
-      source: whose covariates the target population has.
+    Units are sorted, within folds, by the criterion's score of their held-out bounds.
+    All within the share are treated, also those with a score below 0, as in uplift
+    curves. The band misses anywhere with probability alpha.
 
     Example:
       >>> from pns_infer.averages.held_out import example_units

@@ -36,23 +36,14 @@ def frequency_interval(
     source: Source = "both",
     trial_alone: bool = False,
 ) -> AverageInterval:
-    """Computes precision-corrected bounds of an average from plain weighted frequencies.
+    """Computes precision-corrected bounds of an average from weighted frequencies.
 
     The terms of the averaged atoms, corrected for the winner's curse as
-    `intervals_from_estimates` does. Held-out atoms are not read, unless the sources'
-    laws differ (`units.ratio`): then frequencies are of two populations, and each
-    term is the debiased mean over the target instead.
-
-    Args:
-      units: rows of both sources.
-      alpha: the probability of missing.
-      estimand: as for `debiased_average`.
-      member: weight of each row in a subgroup.
-      source: whose covariates the target population has.
-      trial_alone: keep the terms that the experiment alone identifies.
-
-    Returns:
-      Numbers; the bounds are half-median-unbiased.
+    `intervals_from_estimates` does; `trial_alone` keeps those that the experiment alone
+    identifies. Held-out atoms are not read, unless the sources' laws differ
+    (`units.ratio`): then frequencies are of two populations, and each term is the
+    debiased mean over the target instead. Other arguments are as for
+    `debiased_average`.
 
     Example:
       >>> from pns_infer.averages.held_out import example_units
@@ -120,11 +111,8 @@ def check_average(estimand: pb.Estimand, alpha: float) -> None:
 class BoundSide(NamedTuple):
     """One side of an estimand: an extreme of linear forms of eta, and a known limit.
 
-    Attributes:
-      sign: -1 for the greatest of lower bounds, 1 for the least of upper ones.
-      matrix: of the forms; of their numerators for ratios.
-      offset: of the forms.
-      limit: the bound that needs no data.
+    The sign is -1 for the greatest of lower bounds and 1 for the least of upper ones.
+    For ratios the forms are numerators.
     """
 
     sign: int

@@ -22,16 +22,10 @@ from pns_infer.core.inputs import check_at_least
 
 
 class GroupAverages(NamedTuple):
-    """Intervals of averages that hold for all groups at once.
+    """Intervals of averages that hold for all groups at once, and estimated bounds.
 
-    Attributes:
-      lower: lower ends.
-      upper: upper ends.
-      bound_lower: estimated bounds.
-      bound_upper: estimated bounds.
-      standard_error_lower: of bound_lower.
-      standard_error_upper: of bound_upper.
-      kappa: standard errors between bound and end, beside what skewness adds.
+    `kappa` is the number of standard errors between bound and end, beside what skewness
+    adds.
     """
 
     lower: Float[np.ndarray, " num_groups"]
@@ -52,9 +46,8 @@ class SortedGroups(NamedTuple):
       member: share of each row in each group.
       effect: estimated mean of mu1 - mu0 in each group, which the trial identifies.
       effect_error: standard errors of the effects.
-      gap_lower: lower end of the interval of the last group's average PNS minus the
-        first's.
-      gap_upper: its upper end.
+      gap_lower: end of the interval of the last group's average PNS minus the first's.
+      gap_upper: end of the same interval.
       p_value: of the hypothesis that the last group's average PNS is no greater than the
         first's. Small only if their bounds are apart.
       effect_p_value: of the hypothesis that the effects of both are equal.
@@ -83,14 +76,8 @@ def group_averages(
 
     All intervals contain their identified sets with probability 1 - alpha: one critical
     value, the quantile of the greatest error of any end in a multiplier bootstrap over
-    clusters with normal multipliers.
-
-    Args:
-      units: rows of both sources.
-      members: weight of each row in each group, or booleans; see `linear_means`.
-      alpha: the probability that any interval misses.
-      estimand: as for `debiased_average`.
-      source: whose covariates the target population has.
+    clusters with normal multipliers. Members are weights of the rows in each group, or
+    booleans; see `linear_means`.
 
     Example:
       >>> import numpy as np
@@ -119,15 +106,10 @@ def sorted_groups(
 ) -> SortedGroups:
     """Sorts units by held-out predicted benefit and averages each group.
 
-    The prediction is the middle of a row's estimated bounds on PNS. The models that
-    predict a unit did not see it, so a difference between groups is an honest one.
-
-    Args:
-      units: rows of both sources.
-      fold: units are sorted within folds.
-      alpha: the probability that any interval of a group misses.
-      num_groups: of equal weight in the target population.
-      source: whose covariates the target population has.
+    The prediction is the middle of a row's estimated bounds on PNS; units are sorted
+    within folds. The models that predict a unit did not see it, so a difference between
+    groups is an honest one. Groups have equal weight in the target population, and all
+    their intervals hold with probability 1 - alpha.
 
     Example:
       >>> from pns_infer.averages.held_out import example_units

@@ -30,9 +30,9 @@ def balanced_counts(
 ]:
     """Sums rows by stratum with overlap weights, on the scale of effective sample sizes.
 
-    Frequencies are weighted ones. Totals, of a stratum's observational counts and of each
-    of its arms, are Kish's effective sample sizes (sum w)^2 / sum w^2, so counts may be
-    taken as if they were counts of independent units, for `compatibility_test`.
+    Frequencies are weighted ones. Totals, of a stratum's observational counts and of
+    each of its arms, are Kish's effective sample sizes (sum w)^2 / sum w^2, so counts
+    may be taken as if they were counts of independent units, for `compatibility_test`.
 
     Args:
       stratum: of each row, from 0.
@@ -41,9 +41,6 @@ def balanced_counts(
       experimental: counts `[..., arm, y]`, or sums of weights.
       squares: sums of squared weights where counts are sums of weights; if None, a count
         of c is c units of weight 1.
-
-    Returns:
-      Observational and experimental counts of each stratum.
 
     Example:
       >>> import numpy as np
@@ -54,8 +51,6 @@ def balanced_counts(
       >>> tables = balanced_counts(stratum, chance, observational, experimental)
       >>> [float(t[..., 1].sum() / t.sum()) for t in tables]  # 1/4 and 3/4 before
       [0.5, 0.5]
-      >>> float(tables[0].sum())  # (7.5 + 7.5)^2 / (10 * 0.75^2 + 30 * 0.25^2)
-      30.0
     """
     parts = (np.asarray(observational, float), np.asarray(experimental, float))
     seconds = parts if squares is None else [np.asarray(s, float) for s in squares]

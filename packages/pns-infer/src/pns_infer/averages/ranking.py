@@ -11,11 +11,8 @@ def rank_limits(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Returns the share of weight below each score, and below or equal to it.
 
-    Args:
-      score: to sort by.
-      weights: of the rows; rows of weight 0 are ranked among the others.
-      fold: ranks are within a fold, as models of different folds score differently; one
-        fold if None.
+    Rows of weight 0 are ranked among the others. Ranks are within folds, as models of
+    different folds score differently.
     """
     below, upto = np.empty(len(score)), np.empty(len(score))
     fold = np.zeros(len(score), int) if fold is None else np.asarray(fold)

@@ -23,21 +23,13 @@ Vector = Float[Array, " num_parameters"]
 
 
 class Equation(NamedTuple):
-    """Psi around the estimate. It exists inside a trace only.
-
-    Attributes:
-      problem: supplies losses and layout.
-      vector: the estimate.
-      outputs: maps a parameter vector and inputs [n, width] to outputs [n, k].
-      batches: the data.
-      damping: added to the diagonal of J.
-    """
+    """Psi around the estimate. It exists inside a trace only."""
 
     problem: BootstrapProblem
-    vector: Vector
-    outputs: Callable[[jax.Array, jax.Array], jax.Array]
+    vector: Vector  # the estimate
+    outputs: Callable[[jax.Array, jax.Array], jax.Array]  # of a vector and inputs
     batches: Batches
-    damping: float | Float[Array, ""]
+    damping: float | Float[Array, ""]  # added to the diagonal of J
 
 
 def make_equation(

@@ -26,13 +26,14 @@ def bootstrap_draws(
 ) -> PyTree[Float[np.ndarray, "num_draws num_points ..."]]:
     """Evaluates every draw at points z, to first order in the shift.
 
-    With the shifts of a bootstrap on disk, this is all that new points need.
+    With the shifts of a bootstrap on disk, this is all that new points need; no
+    training data are read.
 
     Args:
       problem: that was solved.
       params: the estimate, of the whole network: a pair for a TwoStage.
       shifts: of the solves.
-      z: the points; no training data are needed.
+      z: the points.
       function: maps params (of the head alone for scope='last_layer', where z are then
         features) and z to what is wanted; the outputs if None. To stay inside a
         nonlinear constraint, take the outputs and apply the link to their draws.
@@ -43,22 +44,15 @@ def bootstrap_draws(
       estimate plus its Jacobian times the shift.
 
     Example:
-      >>> import jax
       >>> import jax.numpy as jnp
-      >>> from pns_infer import BootstrapProblem, TwoStage
-      >>> def features(body, z):
-      ...     return z**body
-      >>> def head(head, features):
-      ...     return features @ head
-      >>> def nll(outputs, counts):
-      ...     return -jnp.sum(counts * jax.nn.log_softmax(outputs), axis=1)
-      >>> network = TwoStage(features, head)
-      >>> problem = BootstrapProblem(network, nll=nll, scope="last_layer")
-      >>> params = (2.0, jnp.array([[0.5]]))  # body and head
-      >>> shifts = jnp.array([[0.1], [-0.1]])  # of the head
-      >>> draws = bootstrap_draws(problem, params, shifts, z=jnp.array([[1.0], [3.0]]))
-      >>> draws[:, :, 0].astype(float).round(3).tolist()  # (0.5 + shift) z^2
-      [[0.6, 5.4], [0.4, 3.6]]
+      >>> from pns_infer import BootstrapProblem
+      >>> def outputs(params, z):
+      ...     return z * params**2
+      >>> problem = BootstrapProblem(outputs, nll=lambda outputs, counts: None)
+      >>> params, shifts = jnp.array([3.0]), jnp.array([[0.1], [-0.2]])
+      >>> draws = bootstrap_draws(problem, params, shifts, z=jnp.array([[1.0], [10.0]]))
+      >>> draws[:, :, 0].astype(float).round(3).tolist()  # z (9 + 6 shift)
+      [[9.6, 96.0], [7.8, 78.0]]
     """
     function = problem.function if function is None else function
     params, inputs = split_inputs(problem, params, jnp.asarray(z))

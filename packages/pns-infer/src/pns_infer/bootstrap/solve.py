@@ -41,16 +41,8 @@ def make_solver(
 ) -> Solver:
     """Prepares the solves: direct up to some number of parameters, then iterative.
 
-    Args:
-      problem: the estimator.
-      config: curvature, damping, and when to stop.
-      params: the estimate, of the bootstrapped function.
-      batches: the data.
-      transpose: whether to solve with the transpose of J; only that of
-        'estimating_equation' is another matrix.
-
-    Returns:
-      A function that maps right-hand sides to solutions and relative residuals.
+    The result maps right-hand sides to solutions and relative residuals. It may solve
+    with the transpose of J; only that of 'estimating_equation' is another matrix.
     """
     transpose = transpose and config.curvature == "estimating_equation"
     num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))

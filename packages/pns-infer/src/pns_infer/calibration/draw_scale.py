@@ -52,13 +52,9 @@ def scale_draws(
 ) -> pb.Atoms:
     """Scales draws [num_draws, ...] about their mean, on the logit scale.
 
-    Works on the logits of the joint law and of the position of mu between its limits, so
-    every scaled draw is again a compatible law.
-
-    Args:
-      draws: compatible atoms.
-      draw_scale: 1 changes nothing; 0 makes all draws equal. One for all draws, or one
-        for each.
+    Works on the logits of the joint law and of the position of mu between its limits,
+    so every scaled draw is again a compatible law. A scale of 1 changes nothing, 0
+    makes all draws equal; there may be one for each draw.
 
     Example:
       >>> import numpy as np
@@ -74,14 +70,9 @@ def scale_draws(
 def shift_draws(draws: pb.Atoms, old: pb.Atoms, new: pb.Atoms) -> pb.Atoms:
     """Moves draws as far as a center moves, on the logit scale.
 
-    Args:
-      draws: compatible atoms [num_draws, ...].
-      old: the center that the draws vary about, compatible atoms [...].
-      new: the center after the move. Where mu lies at a limit of its interval, its
-        position moves to the last thousandth of it, or stays if it is nearer.
-
-    Returns:
-      Compatible atoms [num_draws, ...].
+    All are compatible atoms, the draws with a leading axis, and so are the results.
+    Where the new mu lies at a limit of its interval, its position moves to the last
+    thousandth of it, or stays if it is nearer.
 
     Example:
       >>> import numpy as np
@@ -205,14 +196,9 @@ def choose_calibration_rows(
     """Chooses a few thousand held-out rows to calibrate by, and their groups.
 
     Where rows hold two units or more on average the covariates are discrete: every row
-    is judged by itself, and at most 8,000 are drawn. Otherwise covariates do not repeat:
-    rows are grouped with their neighbors, and at most 1,000 groups are drawn.
-
-    Args:
-      z: covariates on comparable scales, say standardized.
-      observational: counts `[..., x, y]` of the rows.
-      experimental: counts `[..., arm, y]`.
-      seed: decides the draw.
+    is judged by itself, and at most 8,000 are drawn. Otherwise covariates do not
+    repeat: rows are grouped with their neighbors, and at most 1,000 groups are drawn.
+    Covariates must be on comparable scales, say standardized.
 
     Returns:
       Places of the chosen rows, ascending, and their group labels; None if every row is

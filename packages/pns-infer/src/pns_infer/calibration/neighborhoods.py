@@ -17,13 +17,7 @@ def neighborhoods(
     """Cuts rows into groups of near neighbors, of `size` to 2 `size` rows each.
 
     Rows are halved at the median of the column that varies most, again and again.
-
-    Args:
-      z: covariates on comparable scales.
-      size: least number of rows in a group, unless there are fewer in all.
-
-    Returns:
-      Labels from 0.
+    Covariates must be on comparable scales; labels count from 0.
 
     Example:
       >>> neighborhoods([[0.0], [9.0], [1.0], [8.0]], size=2).tolist()

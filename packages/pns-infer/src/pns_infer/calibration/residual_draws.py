@@ -94,18 +94,9 @@ def residual_mean(
 ) -> pb.Atoms:
     """Combines estimates and counts of cells: the mean of `draw_residual`, projected.
 
-    As in draws with settings from `profile.sample`, what is averaged over the profile is
-    the weight of the model that follows from the settings, not the settings themselves.
-
-    Args:
-      atoms: [n] of the model.
-      observational: counts of each cell.
-      experimental: counts of each cell.
-      profile: of the settings.
-      is_rare: which cells are rare; none if None.
-
-    Returns:
-      Compatible atoms [n], with the dtype of the model's.
+    As in draws with settings from `profile.sample`, what is averaged over the profile
+    is the weight of the model that follows from the settings, not the settings
+    themselves. The result has the dtype of the model's atoms.
 
     Example:
       >>> import numpy as np

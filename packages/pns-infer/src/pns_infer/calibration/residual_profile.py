@@ -120,18 +120,12 @@ class ResidualProfile(NamedTuple):
         size: Num[Array, "*shape"],
         is_rare: Bool[np.ndarray, "*#shape"] | bool = False,
     ) -> Float[np.ndarray, "*shape"]:
-        """Averages the model's weight beside a cell's counts over the profile.
+        """Averages the weight of the model beside the counts of a cell over the profile.
 
         The weight strength / (strength + share size) is not linear in the settings, so
-        it is far from the weight at their averages where the profile is wide.
-
-        Args:
-          source: "observational" or "experimental".
-          size: units of the cells, or of one of their arms.
-          is_rare: which cells are rare.
-
-        Returns:
-          The weight of the model; the cell's frequencies have the rest.
+        it is far from the weight at their averages where the profile is wide. The size
+        is that of cells, or of one of their arms; the cell's frequencies have the rest
+        of the weight.
         """
         strength, share = self.settings.of_source(source)
         sizes, place = np.unique(np.asarray(size, float), return_inverse=True)

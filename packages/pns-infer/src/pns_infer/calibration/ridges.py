@@ -74,17 +74,11 @@ class RidgeCorrection(NamedTuple):
 
 
 class RidgeFit(NamedTuple):
-    """Result of `fit_ridges`.
+    """Result of `fit_ridges`."""
 
-    Attributes:
-      correction: for the model that saw all folds.
-      held_out: corrected atoms of each row, by model and ratios that did not see it.
-      gain: log-likelihood of units not seen that the corrections added, by source.
-    """
-
-    correction: RidgeCorrection
-    held_out: pb.Atoms
-    gain: tuple[float, float]
+    correction: RidgeCorrection  # for the model that saw all folds
+    held_out: pb.Atoms  # corrected, of each row by what did not see it
+    gain: tuple[float, float]  # held-out log-likelihood that was added, by source
 
 
 class _Part(NamedTuple):
@@ -308,17 +302,11 @@ def _find_indices(
 def find_index(
     combinations: Float[Array, "n b"], counts: Num[Array, "n trials outcomes"]
 ) -> Float[np.ndarray, " b"]:
-    """Finds the direction along which outcomes are predicted best.
+    """Finds the direction, of length 1, along which outcomes are predicted best.
 
     The likelihood is that of a single-index model: each row's outcomes by the
-    frequencies of other rows with nearly the same index.
-
-    Args:
-      combinations: of covariates, uncorrelated and of variance 1.
-      counts: outcomes of each row, for each of several trials.
-
-    Returns:
-      A vector of length 1; its sign means nothing.
+    frequencies of other rows with nearly the same index. Combinations of covariates
+    must be uncorrelated and of variance 1; the sign of the direction means nothing.
     """
     combinations, counts = np.asarray(combinations, float), np.asarray(counts, float)
     combinations = combinations - combinations.mean(axis=0)

@@ -28,12 +28,8 @@ Array = Any  # NumPy or JAX
 class AverageInterval(NamedTuple):
     """An interval for the mean of an estimand over units, or over each of some groups.
 
-    Attributes:
-      lower: lower end.
-      upper: upper end.
-      bound_lower: mean of the half-median-unbiased lower bounds.
-      bound_upper: mean of the half-median-unbiased upper bounds.
-      is_empty: whether lower > upper.
+    `bound_lower` and `bound_upper` are means of half-median-unbiased bounds; `is_empty`
+    says whether lower > upper.
     """
 
     lower: Float[np.ndarray, "*groups"]
@@ -56,21 +52,15 @@ def average_interval(
     """Computes an interval for the weighted mean of an estimand over the points.
 
     The mean of the bounds of all points is the sharp bound of the mean. Each bound is
-    estimated half-median-unbiased, after adaptive selection, so that the
-    winner's curse does not add up over units. The noise of the mean is that of the
-    selected terms: within a draw their deviations are averaged over units, and the quantiles of that
+    estimated half-median-unbiased, after adaptive selection, so that the winner's curse
+    does not add up over units. The noise of the mean is that of the selected terms:
+    within a draw their deviations are averaged over units, and the quantiles of that
     average over the draws give the interval. It contains the identified set of the mean
     with probability at least 1 - alpha, asymptotically; the points are taken as given.
 
-    Args:
-      draws: as for `intervals_from_draws`; within a draw the points must be coherent.
-      alpha: the probability of missing.
-      sample_size: sample size behind the estimates, both tables together.
-      weights: not negative; equal if None. A mask selects a subgroup; with [num_groups,
-        num_points] every field of the result is [num_groups].
-      estimand: what is bounded.
-      center: as for `intervals_from_draws`.
-      points_per_chunk: as for `intervals_from_draws`.
+    Arguments are as for `intervals_from_draws`; within a draw the points must be
+    coherent. Weights are not negative, and equal if None. A mask selects a subgroup;
+    with weights [num_groups, num_points] every field of the result is [num_groups].
 
     Example:
       >>> import numpy as np

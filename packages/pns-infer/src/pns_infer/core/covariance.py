@@ -20,14 +20,9 @@ def frequency_covariance(
 ) -> Float[np.ndarray, "num_points eta eta"]:
     """Computes the covariance of cell frequencies as estimates of the atoms.
 
-    Args:
-      observational: counts `[..., x, y]`.
-      experimental: counts `[..., arm, y]`.
-      smoothing: units added to each cell for the variances alone; 0.5 or 1 keeps a
-        cell that happens to be empty from having no variance.
-
-    Returns:
-      Over eta = (mu1, mu0, p11, p10, p01, p00), as `pns_bounds.pack_atoms`.
+    It is over eta = (mu1, mu0, p11, p10, p01, p00), as `pns_bounds.pack_atoms`. Units
+    may be added to each cell for the variances alone: a smoothing of 0.5 or 1 keeps an
+    empty cell from having no variance.
 
     Example:
       >>> tables = [[[20, 30], [10, 40]]], [[[50, 50], [20, 80]]]
@@ -66,11 +61,6 @@ def term_covariance(
 
     Exact for estimands whose terms are linear in the atoms, such as PNS and HARM.
 
-    Args:
-      atoms: estimates [num_points].
-      covariance: over eta = (mu1, mu0, p11, p10, p01, p00).
-      estimand: what the terms bound.
-
     Returns:
       Terms [num_points, num_terms] and the covariance of lower and upper together.
 
@@ -81,8 +71,6 @@ def term_covariance(
       >>> atoms = pb.atoms_from_counts(*tables)
       >>> covariance = frequency_covariance(*tables)
       >>> terms, found = term_covariance(atoms, covariance, pb.PNS)
-      >>> round(float(terms.lower[0, 0]), 3)  # mu1 - mu0
-      0.45
       >>> round(float(found[0, 0, 0]), 6)  # (0.8 * 0.2 + 0.35 * 0.65) / 100
       0.003875
     """

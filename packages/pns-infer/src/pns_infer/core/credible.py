@@ -45,26 +45,16 @@ def credible_intervals(
     set that is wide beside its noise can be missed on one side only, so ends use
     1 - alpha Phi(D / noise), D the width of the set, as Imbens and Manski do.
 
-    Args:
-      draws: as for `intervals_from_draws`, but of a posterior.
-      alpha: the probability of missing.
-      estimand: what is bounded.
-      target: 'set' or 'parameter'.
-      points_per_chunk: points held as terms at a time.
-
-    Returns:
-      Intervals with medians as estimated bounds; kappas are 0.
+    Arguments are as for `intervals_from_draws`, with draws of a posterior. Estimated
+    bounds are medians; kappas are 0.
 
     Example:
       >>> import numpy as np
       >>> import pns_bounds as pb
-      >>> rng = np.random.default_rng(0)
-      >>> joint = rng.dirichlet([20, 30, 10, 40], (1000, 1)).reshape(-1, 1, 2, 2)
-      >>> mu = rng.beta([35, 80], [65, 20], (1000, 1, 2))
-      >>> draws = pb.project_to_compatible(pb.Atoms(joint, mu))
-      >>> found = credible_intervals(draws)
-      >>> bool(found.lower[0] < found.bound_lower[0] < found.bound_upper[0])
-      True
+      >>> draws = np.linspace(0, 1, 1001)[:, None, None] * [0.2, 0.4]  # of two terms
+      >>> found = credible_intervals(pb.BoundTerms(draws, 1 - draws), alpha=0.1)
+      >>> round(float(found.upper[0]), 2), round(float(found.bound_upper[0]), 2)
+      (0.98, 0.8)
     """
     check_alpha(alpha)
     check_option("target", target, ("set", "parameter"))

@@ -44,17 +44,11 @@ class TooFewDrawsError(pb.InputError):
 
 
 class Side(NamedTuple):
-    """One side of a bound, as a minimum over terms.
+    """One side of a bound, as a minimum over terms."""
 
-    Attributes:
-      center: estimates.
-      standard_error: 0 for a known term.
-      tails: 0 for a known term.
-    """
-
-    center: Float[Array, "... num_terms"]
-    standard_error: Float[Array, "... num_terms"]
-    tails: Float[Array, "... num_terms num_draws"]
+    center: Float[Array, "... num_terms"]  # estimates
+    standard_error: Float[Array, "... num_terms"]  # 0 for a known term
+    tails: Float[Array, "... num_terms num_draws"]  # 0 for a known term
 
 
 class Maxima(NamedTuple):
@@ -204,15 +198,7 @@ def select_terms(
 
     A term is kept if center <= min(center + k * error) + 2 k * error, k the critical
     value of all terms at probability gamma_n, which tends to 1 with the sample size.
-
-    Args:
-      side: all terms; their tails are not read.
-      maxima: of all terms.
-      sample_size: the sample size n.
-      limit: a known term, such as the ceiling.
-
-    Returns:
-      Which to keep; at least one term, or the limit, is kept.
+    Tails are not read; the limit is a known term, such as the ceiling.
     """
     gamma = selection_probability(sample_size)
     least, kappa, _ = corrected_minimum(side, maxima, gamma)

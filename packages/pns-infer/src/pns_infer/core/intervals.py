@@ -52,8 +52,7 @@ class CorrectedIntervals(NamedTuple):
       kappa_upper: critical value.
       binding_lower: which lower term attains the end; -1 for the floor.
       binding_upper: which upper term does; -1 for the ceiling.
-      is_empty: whether lower > upper: no value agrees with the terms. The ends are as
-        computed, never swapped.
+      is_empty: whether lower > upper: no value agrees with the terms.
     """
 
     lower: Float[Array, " num_points"]
@@ -164,15 +163,9 @@ def intervals_from_estimates(
     """Computes CLR intervals from estimated terms and their covariance.
 
     The Gaussian process of the estimator is simulated; points share its normal draws.
-
-    Args:
-      key: decides the simulation.
-      terms: estimates [num_points, num_lower] and [num_points, num_upper].
-      covariance: of lower and upper terms together, on the scale of the estimates (it
-        includes 1 / n). `term_covariance` makes it from the covariance of atoms.
-      alpha: the probability of missing.
-      num_draws: of the Gaussian process.
-      **options: as for `intervals_from_draws`.
+    The covariance is that of lower and upper terms together, on the scale of the
+    estimates (it includes 1 / n); `term_covariance` makes it from the covariance of
+    atoms. Options are as for `intervals_from_draws`.
 
     Example:
       >>> import jax

@@ -43,13 +43,9 @@ def score_intervals(
 ) -> Scores:
     """Scores the intervals of one replicate.
 
-    Args:
-      interval: anything with `lower` and `upper` [num_points], such as
-        CorrectedIntervals, Band or pns_bounds.Interval.
-      value: true values of the estimand.
-      truth: the identified sets.
-      alpha: of the interval score.
-      atoms: [num_points] estimated atoms, to judge their validity.
+    The interval is anything with `lower` and `upper` [num_points], such as
+    CorrectedIntervals, Band or pns_bounds.Interval. Estimated atoms, if given, are
+    judged by their validity.
 
     Example:
       >>> import numpy as np

@@ -15,17 +15,11 @@ _MOST_THREADS = 4  # more would wait for each other: Python itself has one at a 
 def map_threads(
     function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Iterator[Result]:
-    """Applies a function to items, as `map`, on several threads.
+    """Applies a function to items, as `map`, on several threads, in their order.
 
-    Items are taken a few ahead of the results, so that not all are in memory.
-
-    Args:
-      function: computes on NumPy arrays; its calls must not depend on each other. JAX
-        may trace or change precision in its own thread, so it has no place here.
-      items: taken in the thread of the caller.
-
-    Yields:
-      Results in the order of the items.
+    Items are taken a few ahead of the results, in the thread of the caller, so that not
+    all are in memory. The function computes on NumPy arrays; JAX may trace or change
+    precision in its own thread, so it has no place here.
     """
     size = min(os.cpu_count() or 1, _MOST_THREADS)
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
