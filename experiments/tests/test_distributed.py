@@ -49,7 +49,7 @@ def test_two_processes_write_the_rows_of_one(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--process_id=0"], "belong together"),
+        (["--process_id=0"], "give all three"),
         (["--distributed", "--workers=2"], "choose one"),
     ],
 )

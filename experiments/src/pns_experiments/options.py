@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import pns_bounds as pb
 import pns_models as pm
 from absl import app, flags
 
@@ -103,7 +104,7 @@ def _join_processes() -> None:
         )
     try:
         pm.join_processes(**given)
-    except ValueError as error:
+    except pb.InputError as error:
         raise app.UsageError(str(error)) from error
 
 
