@@ -29,34 +29,20 @@ _ARMS = pb.BINARY.num_treatments
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AcicModel(ThresholdModel):
-    """A high-dimensional model; see the module's formulas for the symbols.
+    """A high-dimensional model; see the module's formulas for the symbols."""
 
-    Attributes:
-      gamma: strength of hidden confounding of the treatment.
-      epsilon: least distance of P(X=1 | Z, H) from 0 and 1.
-      alpha: [k], absolute values summing to at most 1.
-      propensity_intercept: of the logit from which p(Z) is squeezed.
-      propensity_slope: [d] of that logit.
-      intercept: [2] a.
-      slope: [2, d] beta.
-      hidden_effect: [2, k] c.
-      hidden_pairs: [2, k, k] d, upper triangle.
-      modulation: [2, k] r.
-      modulator: [2, k, d] v.
-      covariates: where Z comes from.
-    """
-
-    gamma: float
-    epsilon: float
-    alpha: Float[np.ndarray, " k"]
-    propensity_intercept: float
-    propensity_slope: Float[np.ndarray, " d"]
-    intercept: Float[np.ndarray, " arms"]
-    slope: Float[np.ndarray, "arms d"]
-    hidden_effect: Float[np.ndarray, "arms k"]
-    hidden_pairs: Float[np.ndarray, "arms k k"]
-    modulation: Float[np.ndarray, "arms k"]
-    modulator: Float[np.ndarray, "arms k d"]
+    gamma: float  # strength of hidden confounding of the treatment
+    epsilon: float  # least distance of P(X=1 | Z, H) from 0 and 1
+    alpha: Float[np.ndarray, " k"]  # absolute values summing to at most 1
+    propensity_intercept: float  # of the logit from which p(Z) is squeezed
+    propensity_slope: Float[np.ndarray, " d"]  # of that logit
+    intercept: Float[np.ndarray, " arms"]  # a
+    slope: Float[np.ndarray, "arms d"]  # beta
+    hidden_effect: Float[np.ndarray, "arms k"]  # c
+    hidden_pairs: Float[np.ndarray, "arms k k"]  # d, upper triangle
+    modulation: Float[np.ndarray, "arms k"]  # r
+    modulator: Float[np.ndarray, "arms k d"]  # v
+    # Where Z comes from.
     covariates: Covariates = dataclasses.field(default_factory=AcicCovariates)
 
     def __post_init__(self) -> None:

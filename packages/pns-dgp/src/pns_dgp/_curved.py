@@ -28,27 +28,17 @@ _INDICES = 1 + _ARMS  # of the choice, and of the outcome in each arm
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CurvedModel(ThresholdModel):
-    """A model of curved indices; see the module's formulas for the symbols.
+    """A model of curved indices; see the module's formulas for the symbols."""
 
-    Attributes:
-      num_binary: how many of the covariates are coins; the last ones.
-      direction: [m, d] v.
-      offset: [m] c.
-      weight: [3, m] w, of the choice and of the outcomes in both arms.
-      intercept: [3] a.
-      hidden_choice: [k] alpha.
-      hidden_outcome: [2, k] beta.
-      epsilon: least distance of P(X=1 | Z, H) from 0 and 1.
-    """
-
-    num_binary: int
-    direction: Float[np.ndarray, "m d"]
-    offset: Float[np.ndarray, " m"]
+    num_binary: int  # how many of the covariates are coins; the last ones
+    direction: Float[np.ndarray, "m d"]  # v
+    offset: Float[np.ndarray, " m"]  # c
+    # w, of the choice and of the outcomes in both arms.
     weight: Float[np.ndarray, "indices m"]
-    intercept: Float[np.ndarray, " indices"]
-    hidden_choice: Float[np.ndarray, " k"]
-    hidden_outcome: Float[np.ndarray, "arms k"]
-    epsilon: float = 0.02
+    intercept: Float[np.ndarray, " indices"]  # a
+    hidden_choice: Float[np.ndarray, " k"]  # alpha
+    hidden_outcome: Float[np.ndarray, "arms k"]  # beta
+    epsilon: float = 0.02  # least distance of P(X=1 | Z, H) from 0 and 1
 
     def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""

@@ -40,25 +40,15 @@ _ONE = 10_000  # the number 1 in units of the coefficients' grid
 
 @dataclasses.dataclass(frozen=True)
 class LiModel:
-    """A member of the Li family.
+    """A member of the Li family."""
 
-    Attributes:
-      covariate_probs: pi_j for every covariate, observed ones first.
-      treatment_noise: pi_X.
-      outcome_noise: pi_Y.
-      alpha: coefficients of the treatment index, multiples of 1e-4.
-      beta: coefficients of the outcome index, multiples of 1e-4.
-      effect: the constant C, a multiple of 1e-4.
-      num_hidden: how many covariates, from the end, the learner does not see.
-    """
-
-    covariate_probs: tuple[float, ...]
-    treatment_noise: float
-    outcome_noise: float
-    alpha: tuple[float, ...]
-    beta: tuple[float, ...]
-    effect: float
-    num_hidden: int
+    covariate_probs: tuple[float, ...]  # pi_j for every covariate, observed ones first
+    treatment_noise: float  # pi_X
+    outcome_noise: float  # pi_Y
+    alpha: tuple[float, ...]  # coefficients of the treatment index, multiples of 1e-4
+    beta: tuple[float, ...]  # coefficients of the outcome index, multiples of 1e-4
+    effect: float  # the constant C, a multiple of 1e-4
+    num_hidden: int  # how many covariates, from the end, the learner does not see
 
     def __post_init__(self) -> None:
         """Checks the parameters."""

@@ -25,17 +25,12 @@ _GRID = np.linspace(-8.5, 8.5, 4251)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Margin:
-    """A tabulated quantile function.
+    """A tabulated quantile function."""
 
-    Attributes:
-      scores: [k] normal scores; for a discrete law those of F at each atom.
-      values: [k] the values there, ascending.
-      discrete: whether the law has atoms.
-    """
-
+    # normal scores; for a discrete law those of F at each atom.
     scores: Float[np.ndarray, " k"]
-    values: Float[np.ndarray, " k"]
-    discrete: bool
+    values: Float[np.ndarray, " k"]  # the values there, ascending
+    discrete: bool  # whether the law has atoms
 
     def __call__(self, scores: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Maps normal scores to values."""

@@ -31,13 +31,9 @@ from pns_dgp._rng import map_blocks
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ThresholdModel(abc.ABC):
-    """The sampler and the exact truth that all such models share.
+    """The sampler and the exact truth that all such models share."""
 
-    Attributes:
-      hidden_probs: [k] P(H_j = 1) of the hidden binaries.
-    """
-
-    hidden_probs: Float[np.ndarray, " k"]
+    hidden_probs: Float[np.ndarray, " k"]  # P(H_j = 1) of the hidden binaries
 
     @property
     @abc.abstractmethod
