@@ -50,6 +50,7 @@ def small_recipe(kind="epinet"):
     return pm.Recipe(network, training)
 
 
+@pe.SAMPLERS.register
 @dataclasses.dataclass
 class LinearSampler:
     """Raw numbers linear in the covariates, with drawn coefficients; counts its draws."""
@@ -57,6 +58,7 @@ class LinearSampler:
     coefficients: np.ndarray
     standardizer: pm.Standardizer
     num_drawn: int = 0
+    kind = "linear"
     has_draws = True
     is_posterior = False
 
@@ -71,9 +73,14 @@ class LinearSampler:
         return jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "anchored"))
 
     def save(self, folder):
-        folder.mkdir()
         parts = self.standardizer._asdict()
         np.savez(folder / "linear.npz", coefficients=self.coefficients, **parts)
+
+    @classmethod
+    def load(cls, folder):
+        with np.load(folder / "linear.npz") as stored:
+            parts = {name: stored[name] for name in stored.files}
+        return cls(parts.pop("coefficients"), pm.Standardizer(**parts))
 
 
 class LinearMethod:
@@ -94,12 +101,6 @@ class LinearMethod:
         return pe.MethodFit(
             LinearSampler(coefficients, standardizer), counts, standardizer
         )
-
-    def load(self, folder):
-        with np.load(folder / "linear.npz") as stored:
-            parts = {name: stored[name] for name in stored.files}
-        coefficients = parts.pop("coefficients")
-        return LinearSampler(coefficients, pm.Standardizer(**parts))
 
 
 class FoldedMethod(LinearMethod):

@@ -9,7 +9,6 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 import pytest
-from pns_estimate.methods.bootstrap import BootstrapMethod
 from small_tables import FoldedMethod, LinearMethod, deal_rows, small_recipe
 
 KINDS = {name: name for name in ("crossfit", "epinet", "ensemble")}  # others: anchored
@@ -23,14 +22,15 @@ def test_every_method_keeps_the_protocol_and_survives_saving(name, tables, tmp_p
     method = pe.get_method(name)
     assert method.name == name and method.sentence
     recipe = small_recipe(KINDS.get(name, "anchored"))
-    if isinstance(method, BootstrapMethod):
-        method = dataclasses.replace(method, num_draws=30)
+    if name.startswith("bootstrap"):
+        bootstrap = dataclasses.replace(method.bootstrap, num_draws=30)
+        method = dataclasses.replace(method, bootstrap=bootstrap)
     rows = deal_rows(method, tables, recipe)
     learned = method.fit(jax.random.key(0), rows, recipe)
     sampler = learned.sampler
     assert len(learned.held_out.z) and len(learned.history.step)
-    sampler.save(tmp_path / "sampler")
-    loaded = method.load(tmp_path / "sampler")
+    pe.SAMPLERS.save(sampler, tmp_path / "sampler")
+    loaded = pe.SAMPLERS.load(tmp_path / "sampler")
     z = rows.z[:7]
     for found, wanted in zip(loaded.atoms(z), sampler.atoms(z), strict=True):
         np.testing.assert_array_equal(found, wanted)
@@ -160,4 +160,4 @@ def test_the_default_network_of_bootstrap_full_is_solved_directly(num_covariates
     scale = pm.Standardizer(*np.zeros((2, num_covariates)), np.zeros(1, bool))
     params = pm.plain_functions(pm.FittedModel(network, method.recipe, scale)).params
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    assert 4000 < size <= method.config.direct_up_to
+    assert 4000 < size <= method.bootstrap.config.direct_up_to

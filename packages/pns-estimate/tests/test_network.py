@@ -10,13 +10,12 @@ import pns_infer as pi
 import pns_models as pm
 import pytest
 from pns_estimate.methods import network
-from pns_estimate.methods.ensemble import ENSEMBLE
-from pns_estimate.methods.epinet import EPINET
 from pns_estimate.methods.network import NetworkSampler
-from pns_estimate.methods.plug_in import PLUG_IN
 from pns_estimate.methods.protocol import split_key
 from pns_estimate.methods.residual import ResidualSampler
 from small_tables import deal_rows, fit, small_recipe
+
+ENSEMBLE, EPINET, PLUG_IN = map(pe.get_method, ("ensemble", "epinet", "plug_in"))
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +138,7 @@ def test_a_saved_network_with_counts_gives_the_same_draws(
     assert np.all(pb.is_compatible(drawn))
     for one, other in zip(drawn, again, strict=True):
         np.testing.assert_array_equal(one, other)
-    with np.load(tmp_path / "model/sampler/inner/residual.npz") as stored:
+    with np.load(tmp_path / "model/sampler/inner/settings.npz") as stored:
         assert stored["counts"].sum(axis=1).min() >= 10
 
 

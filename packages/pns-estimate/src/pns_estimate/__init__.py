@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pns_estimate.fit.summary import FitSummary
     from pns_estimate.methods import (
         METHODS,
+        SAMPLERS,
         Method,
         MethodFit,
         Sampler,
@@ -33,6 +34,7 @@ else:  # the same names, each imported when it is first asked for
 
 __all__ = [
     "METHODS",
+    "SAMPLERS",
     "Answers",
     "CrossFitRecipe",
     "Decision",

@@ -34,7 +34,7 @@ from pns_estimate.command.run_folder import (
     run_folder,
 )
 from pns_estimate.methods import METHODS, Method, get_method
-from pns_estimate.methods.bootstrap import BootstrapMethod
+from pns_estimate.methods.network import NetworkMethod
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.checks import TableWarning
 from pns_estimate.tables.columns import Encoder, Missing, Unseen
@@ -123,8 +123,9 @@ def _check_draws(method: Method, alpha: float) -> None:
     """Raises if there will be too few draws for intervals, before they are made."""
     needed, num_draws = pi.draws_needed(1 - alpha / 2), _flags.DRAWS.value
     advice: tuple[str | Setting, ...] = ("fit with a larger ", Setting("num_draws"))
-    if isinstance(method, BootstrapMethod):  # it has its own number of draws
-        num_draws, advice = method.num_draws, ("take another method",)
+    bootstrap = method.bootstrap if isinstance(method, NetworkMethod) else None
+    if bootstrap is not None:  # it has its own number of draws
+        num_draws, advice = bootstrap.num_draws, ("take another method",)
     if num_draws < needed:
         raise UserError(
             f"the {num_draws} draws of the method {method.name!r} are too few for ",

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from pns_estimate._errors import UserError
 from pns_estimate.fit.summary import FitSummary
-from pns_estimate.methods import ScaledSampler, get_method
+from pns_estimate.methods import SAMPLERS, Sampler, get_method
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_folder
 
-_FORMAT = 3
-_WITHOUT_DIGESTS = 2  # the format before, which is read all the same
+_FORMAT = 4
 _DIGESTS = "checksums.json"
 
 
@@ -29,7 +28,7 @@ class FittedState(NamedTuple):
     """
 
     encoder: Encoder
-    sampler: ScaledSampler
+    sampler: Sampler
     sample_size: float
     summary: FitSummary
 
@@ -37,7 +36,7 @@ class FittedState(NamedTuple):
 def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> None:
     """Writes a new folder, which appears when complete; no training data are in it."""
     with complete_folder(folder) as aside:
-        state.sampler.save(aside / "sampler")
+        SAMPLERS.save(state.sampler, aside / "sampler")
         card = {
             "format": _FORMAT,
             "version": importlib.metadata.version("pns-estimate"),
@@ -54,10 +53,10 @@ def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> No
 def load_state(folder: Path) -> tuple[dict[str, Any], FittedState]:
     """Reads settings and state; raises UserError unless all of it is there."""
     card = _read_card(folder)
-    _check_digests(folder, card["format"])
+    _check_digests(folder)
     try:
         settings = dict(card["settings"])
-        method = get_method(settings["method"])
+        get_method(settings["method"])  # a method that is not known is told
         encoder = Encoder.from_json(card["encoder"])
         summary = FitSummary.from_json(card["summary"])
         sample_size = float(card["sample_size"])
@@ -66,7 +65,7 @@ def load_state(folder: Path) -> tuple[dict[str, Any], FittedState]:
             f"{folder} holds an incomplete model: estimator.json lacks {error}."
         ) from error
     try:
-        sampler = ScaledSampler.load(folder / "sampler", method.load)
+        sampler = SAMPLERS.load(folder / "sampler")
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise UserError(f"{folder} holds an incomplete model: {error}") from error
     return settings, FittedState(encoder, sampler, sample_size, summary)
@@ -80,7 +79,7 @@ def _read_card(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder} holds no model of pns-estimate, or an incomplete one."
         ) from error
-    if found not in (_WITHOUT_DIGESTS, _FORMAT):
+    if found != _FORMAT:
         raise UserError(
             f"{folder} is in format {found}, and this version reads format {_FORMAT}; it "
             f"was written by pns-estimate {card.get('version')}."
@@ -88,10 +87,8 @@ def _read_card(folder: Path) -> dict[str, Any]:
     return card
 
 
-def _check_digests(folder: Path, found: int) -> None:
+def _check_digests(folder: Path) -> None:
     """Raises unless every file is as it was written."""
-    if found == _WITHOUT_DIGESTS:
-        return
     present = _digests(folder)
     try:
         expected = dict(json.loads((folder / _DIGESTS).read_text()))

@@ -1,7 +1,8 @@
-"""Uncertainty methods: one file each, one registry, one protocol."""
+"""Uncertainty methods: one registry, one protocol, and the samplers they leave behind."""
 
-from pns_estimate.methods import bootstrap, crossfit, ensemble, epinet, plug_in
+from pns_estimate.methods import crossfit, network
 from pns_estimate.methods.protocol import (
+    SAMPLERS,
     Keys,
     Method,
     MethodFit,
@@ -13,17 +14,15 @@ from pns_estimate.methods.scaled import ScaledSampler
 
 __all__ = [
     "METHODS",
+    "SAMPLERS",
     "Keys",
     "Method",
     "MethodFit",
     "Sampler",
     "ScaledSampler",
-    "bootstrap",
     "crossfit",
-    "ensemble",
-    "epinet",
     "get_method",
-    "plug_in",
+    "network",
     "register_method",
     "split_key",
 ]

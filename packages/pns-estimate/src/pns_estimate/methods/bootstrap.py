@@ -2,25 +2,17 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal, cast
 
 import jax
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from pns_estimate.methods.network import (
-    NetworkRecipe,
-    add_counts,
-    as_network_recipe,
-    deal_held_out,
-    fit_network,
-)
-from pns_estimate.methods.protocol import MethodFit, Sampler, split_key
-from pns_estimate.methods.registry import register_method
-from pns_estimate.methods.residual import ResidualSampler
+from pns_estimate.methods.members import link
+from pns_estimate.methods.protocol import SAMPLERS
 
 Scope = Literal["full", "last_layer"]
 _DEFAULT = pi.SolveConfig()
@@ -94,15 +86,27 @@ def _make_problem(model: pm.FittedModel, scope: Scope) -> pi.BootstrapProblem:
     )
 
 
-@jax.jit
-def _link(raw: Float[jax.Array, "num_draws n 6"]) -> pb.Atoms:
-    return pm.atoms_from_raw(raw, "anchored")
+@dataclasses.dataclass(frozen=True)
+class Bootstrap:
+    """How a trained network is bootstrapped.
+
+    Attributes:
+      scope: which parameters move.
+      num_draws: how many draws are solved for.
+      config: of the solves.
+    """
+
+    scope: Scope
+    num_draws: int
+    config: pi.SolveConfig
 
 
+@SAMPLERS.register
 @dataclasses.dataclass(frozen=True, eq=False)
 class BootstrapSampler:
     """A network, and what each draw of a bootstrap adds to its parameters."""
 
+    kind: ClassVar[str] = "bootstrap"
     model: pm.FittedModel
     shifts: Float[np.ndarray, "num_draws num_parameters"]
     scope: Scope
@@ -132,107 +136,16 @@ class BootstrapSampler:
             self.shifts,
             self.model.standardizer(z),
         )
-        return jax.tree.map(np.asarray, _link(raw))
+        return link(raw)
 
     def save(self, folder: Path) -> None:
-        """Writes network and shifts to a new folder."""
-        folder.mkdir()
+        """Writes network, shifts and scope."""
         self.model.save(folder / "network")
-        np.save(folder / "shifts.npy", self.shifts, allow_pickle=False)
+        np.savez(folder / "shifts.npz", shifts=self.shifts, scope=self.scope)
 
-
-@dataclasses.dataclass(frozen=True)
-class BootstrapMethod:
-    """Trains one network, then bootstraps it.
-
-    Attributes:
-      name: of the method.
-      sentence: what its draws stand for.
-      recipe: of the network, which must be anchored.
-      scope: which parameters move.
-      num_draws: how many draws are solved for.
-      config: of the solves.
-    """
-
-    name: str
-    sentence: str
-    recipe: pm.Recipe
-    scope: Scope
-    num_draws: int
-    config: pi.SolveConfig
-
-    def deal(
-        self,
-        key: jax.Array,
-        part: Int[np.ndarray, " n"],
-        groups: Int[np.ndarray, " n"] | None,
-        recipe: pm.Recipe | NetworkRecipe,
-    ) -> Int[np.ndarray, " n"]:
-        """Marks the rows that are held out."""
-        return deal_held_out(key, part, groups, recipe)
-
-    def fit(
-        self,
-        key: jax.Array,
-        rows: pm.Rows,
-        recipe: pm.Recipe | NetworkRecipe,
-        progress: bool = False,
-        checkpoint_dir: Path | None = None,
-    ) -> MethodFit:
-        """Trains the network and does the solves; with cells, adds their counts."""
-        recipe = as_network_recipe(recipe)
-        keys = split_key(key)
-        result = fit_network(keys.train, rows, recipe, progress, checkpoint_dir)
-        merged = rows.counts(merge=None)
-        solved = make_bootstrap(
-            keys.solve, result.model, merged, self.scope, self.num_draws, self.config
-        )
-        # The network saw the training part only.
-        kept = 1 - recipe.recipe.training.held_out_fraction
-        inner = BootstrapSampler(
-            result.model, solved.shifts / np.sqrt(kept), self.scope
-        )
-        return add_counts(keys.calibrate, inner, result, recipe.least_cell_size)
-
-    def load(self, folder: Path) -> Sampler:
-        """Reads a bootstrap, with or without a residual."""
-        if (folder / "residual.npz").exists():
-            return ResidualSampler.load(folder, self._load_bootstrap)
-        return self._load_bootstrap(folder)
-
-    def _load_bootstrap(self, folder: Path) -> BootstrapSampler:
-        """Reads network and shifts."""
-        shifts = np.load(folder / "shifts.npy", allow_pickle=False)
-        return BootstrapSampler(pm.load(folder / "network"), shifts, self.scope)
-
-
-# One member of the default method, with people held out: about 5,000 parameters, few enough
-# to be solved for directly, and a smaller held-out loss on Li Model 1 than `default`.
-_SMALL = pm.Recipe(
-    pm.PORTFOLIO[0][0].network,
-    dataclasses.replace(
-        pm.PORTFOLIO[0][0].training, held_out_fraction=0.1, data_noise="none"
-    ),
-)
-BOOTSTRAP_FULL = register_method(
-    BootstrapMethod(
-        "bootstrap_full",
-        "a multiplier bootstrap of all parameters of one network",
-        _SMALL,
-        scope="full",
-        num_draws=200,
-        # Ten times the damping of tab:mb-hparams: iterative solves of a large network then
-        # take 7 steps, not 17. We did not try less with the small one.
-        config=pi.SolveConfig(damping=1e-3, max_iterations=100),
-    )
-)
-BOOTSTRAP_LAST_LAYER = register_method(
-    BootstrapMethod(
-        "bootstrap_last_layer",
-        "a multiplier bootstrap of the last layer of one network",
-        pm.PRESETS["default"],
-        scope="last_layer",
-        num_draws=1000,
-        config=pi.SolveConfig(damping=1e-4, tolerance=0.1, max_iterations=100),
-    )
-)
+    @classmethod
+    def load(cls, folder: Path) -> "BootstrapSampler":
+        """Reads what `save` wrote."""
+        with np.load(folder / "shifts.npz", allow_pickle=False) as stored:
+            shifts, scope = stored["shifts"], cast("Scope", str(stored["scope"]))
+        return cls(pm.load(folder / "network"), shifts, scope)

@@ -18,7 +18,7 @@ _SHOWN_SIZE = 100  # people for whom the note gives the weight of their counts
 _LEAST_SHARED = 0.5  # share of units with a twin from which on cells are used
 
 
-def are_cells_shared(totals: Float[np.ndarray, "num_cells 8"]) -> bool:
+def are_cells_shared(totals: Float[np.ndarray, "num_cells counts"]) -> bool:
     """Tells whether half of all units, or more, share their covariates with another."""
     sizes = totals.sum(axis=1)
     return bool(sizes[sizes >= 2].sum() >= _LEAST_SHARED * sizes.sum())

@@ -21,7 +21,6 @@ from pns_estimate.methods.cells import (
 from pns_estimate.methods.members import MembersSampler, link
 from pns_estimate.methods.protocol import (
     MethodFit,
-    Sampler,
     split_key,
 )
 from pns_estimate.methods.registry import register_method
@@ -133,7 +132,7 @@ class CrossFitMethod:
             held_out_place=place,
             is_calibrated=True,
             notes=_describe(recipe, result, corrected.sampler, sampler),
-            profile=getattr(sampler, "profile", None),
+            profile=sampler.profile if isinstance(sampler, ResidualSampler) else None,
         )
 
     def _check(self, recipe: CrossFitRecipe) -> None:
@@ -144,22 +143,9 @@ class CrossFitMethod:
                 "'epinet'."
             )
 
-    def load(self, folder: Path) -> Sampler:
-        """Reads a sampler with or without a residual."""
-        if (folder / "residual.npz").exists():
-            return ResidualSampler.load(folder, _load_corrected)
-        return ScaledSampler.load(folder, _load_corrected)
-
 
 def _make_rng(key: jax.Array) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
-
-
-def _load_corrected(folder: Path) -> Sampler:
-    """Reads an ensemble with or without ridge corrections."""
-    if (folder / "ridges.npz").exists():
-        return RidgeSampler.load(folder, MembersSampler.load)
-    return MembersSampler.load(folder)
 
 
 def _networks(result: pm.CrossFit) -> pm.NetworkMembers | None:

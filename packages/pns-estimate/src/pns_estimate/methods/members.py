@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -10,6 +11,8 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float
+
+from pns_estimate.methods.protocol import SAMPLERS
 
 _ROWS = 8192  # that members answer at a time
 _atoms_from_raw = jax.jit(pm.atoms_from_raw, static_argnums=1)
@@ -20,10 +23,12 @@ def link(raw: Float[np.ndarray, "*batch raw"]) -> pb.Atoms:
     return jax.tree.map(np.asarray, _atoms_from_raw(raw, "anchored"))
 
 
+@SAMPLERS.register
 @dataclasses.dataclass(frozen=True, eq=False)
 class MembersSampler:
     """Members whose differences stand for the error of their mean."""
 
+    kind: ClassVar[str] = "members"
     members: pm.Members
 
     @property
@@ -60,13 +65,13 @@ class MembersSampler:
         )
 
     def save(self, folder: Path) -> None:
-        """Writes the members to a new folder."""
-        pm.MEMBERS.save(self.members, folder)
+        """Writes the members."""
+        pm.MEMBERS.save(self.members, folder / "members")
 
     @classmethod
     def load(cls, folder: Path) -> "MembersSampler":
         """Reads what `save` wrote."""
-        return cls(pm.MEMBERS.load(folder))
+        return cls(pm.MEMBERS.load(folder / "members"))
 
     def _by_block(
         self,

@@ -8,7 +8,7 @@ wraps a sampler, such as `ScaledSampler`, is a sampler again.
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import jax
 import numpy as np
@@ -19,7 +19,13 @@ from jaxtyping import Float, Int
 
 
 class Sampler(Protocol):
-    """Atoms of units with encoded covariates z."""
+    """Atoms of units with encoded covariates z.
+
+    Attributes:
+      kind: the name by which a saved sampler is read again, see `SAMPLERS`.
+    """
+
+    kind: ClassVar[str]
 
     @property
     def has_draws(self) -> bool:
@@ -50,20 +56,40 @@ class Sampler(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Writes everything that `Method.load` needs to a new folder."""
+        """Writes files into a folder that exists; `SAMPLERS.save` makes it."""
+        ...
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Reads what `save` wrote."""
+        ...
+
+
+SAMPLERS: pm.Kinds[Sampler] = pm.Kinds("samplers")
+"""Every kind of sampler that can be saved and loaded; `SAMPLERS.register` adds one."""
+
+
+@runtime_checkable
+class HasLinearDraws(Protocol):
+    """A sampler whose draws may be linear in few numbers, given z.
+
+    What wraps it then scales and shifts factors, not draws.
+    """
+
+    def linear_draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pi.LinearDraws | None:
+        """Returns the draws before the link; None if they are not linear."""
         ...
 
 
 def linear_draws(
     sampler: Sampler, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
 ) -> pi.LinearDraws | None:
-    """Returns the draws of a sampler before the link; None if they are not linear.
-
-    A sampler whose draws are linear in few numbers given z has a method `linear_draws`
-    with the arguments of `draws`; what wraps it then scales and shifts factors, not draws.
-    """
-    make = getattr(sampler, "linear_draws", None)
-    return None if make is None else make(key, z, num_draws)
+    """Returns the draws of a sampler before the link; None if they are not linear."""
+    if not isinstance(sampler, HasLinearDraws):
+        return None
+    return sampler.linear_draws(key, z, num_draws)
 
 
 class MethodFit(NamedTuple):
@@ -146,10 +172,6 @@ class Method(Protocol):
           checkpoint_dir: of this fit alone; where to keep the state of training, and
             to continue from. None keeps nothing.
         """
-        ...
-
-    def load(self, folder: Path) -> Sampler:
-        """Reads what its sampler saved."""
         ...
 
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -11,7 +11,8 @@ import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Bool, Float, Int
 
-from pns_estimate.methods.protocol import Sampler, linear_draws
+from pns_estimate.methods.protocol import SAMPLERS, Sampler, linear_draws
+from pns_estimate.methods.wrapper import Wrapper
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,13 +21,13 @@ class CellCounts:
 
     Attributes:
       z: encoded covariates of each cell.
-      counts: eight of each cell, observational `[x, y]` and experimental `[arm, y]`.
+      counts: of each cell, observational `[x, y]` and experimental `[arm, y]`.
     """
 
     z: Float[np.ndarray, "num_cells d"]
-    counts: Float[np.ndarray, "num_cells 8"]
+    counts: Float[np.ndarray, "num_cells counts"]
 
-    def find(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 8"]:
+    def find(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n counts"]:
         """Returns the counts of each row's cell; zeros if it is not known."""
         known = {name: i for i, name in enumerate(_names(self.z))}
         place = np.array([known.get(name, -1) for name in _names(z)], int)
@@ -34,26 +35,21 @@ class CellCounts:
         return np.pad(self.counts, ((0, 1), (0, 0)))[place]
 
 
+@SAMPLERS.register
 @dataclasses.dataclass(frozen=True, eq=False)
-class ResidualSampler:
+class ResidualSampler(Wrapper):
     """Moves a sampler toward the frequencies of each cell; see `pns_infer`'s residual.
 
     A person whose cell is not known gets no counts, and so the widest draws.
 
     Attributes:
-      inner: the sampler, an ensemble for example.
       cells: counts of the cells.
       profile: of the residual's settings; every draw has settings of its own.
     """
 
-    inner: Sampler
+    kind: ClassVar[str] = "residual"
     cells: CellCounts
     profile: pi.ResidualProfile
-
-    @property
-    def has_draws(self) -> bool:
-        """Whether the sampler inside has draws."""
-        return self.inner.has_draws
 
     @property
     def is_posterior(self) -> bool:
@@ -111,42 +107,41 @@ class ResidualSampler:
         settings = self.profile.sample(rng, len(drawn.mu))
         return pi.scale_draws(drawn, settings.draw_scale), settings
 
-    def _is_rare(self, counts: Float[np.ndarray, "n 8"]) -> Bool[np.ndarray, " n"]:
+    def _is_rare(self, counts: Float[np.ndarray, "n counts"]) -> Bool[np.ndarray, " n"]:
         """Tells which cells are rare; one that is not known is."""
         return counts.sum(axis=1) <= self.profile.rare_size
 
-    def save(self, folder: Path) -> None:
-        """Writes counts and profile, and the sampler inside to a folder of its own."""
-        folder.mkdir()
-        np.savez(
-            folder / "residual.npz",
-            z=self.cells.z,
-            counts=self.cells.counts,
-            weight=self.profile.weight,
-            log_likelihood=self.profile.log_likelihood,
-            rare_size=self.profile.rare_size,
+    def change_linear(
+        self, z: Float[np.ndarray, "n d"], linear: pi.LinearDraws
+    ) -> None:
+        """Says that the law of a cell is not linear in few numbers."""
+        return
+
+    def settings(self) -> Mapping[str, Any]:
+        """Returns counts and profile."""
+        return {
+            "z": self.cells.z,
+            "counts": self.cells.counts,
+            "weight": self.profile.weight,
+            "log_likelihood": self.profile.log_likelihood,
+            "rare_size": self.profile.rare_size,
             **self.profile.settings._asdict(),
-        )
-        self.inner.save(folder / "inner")
+        }
 
     @classmethod
-    def load(
-        cls, folder: Path, load_inner: Callable[[Path], Sampler]
+    def from_settings(
+        cls, inner: Sampler, settings: dict[str, np.ndarray]
     ) -> "ResidualSampler":
-        """Reads what `save` wrote."""
-        with np.load(folder / "residual.npz", allow_pickle=False) as stored:
-            fields = {name: stored[name] for name in stored.files}
-        settings = pi.ResidualSettings(
-            *(fields[name] for name in pi.ResidualSettings._fields)
-        )
+        """Undoes `settings`."""
         profile = pi.ResidualProfile(
-            settings,
-            fields["weight"],
-            fields["log_likelihood"],
-            float(fields["rare_size"]),
+            pi.ResidualSettings(
+                *(settings[name] for name in pi.ResidualSettings._fields)
+            ),
+            settings["weight"],
+            settings["log_likelihood"],
+            float(settings["rare_size"]),
         )
-        cells = CellCounts(fields["z"], fields["counts"])
-        return cls(load_inner(folder / "inner"), cells, profile)
+        return cls(inner, CellCounts(settings["z"], settings["counts"]), profile)
 
 
 def _names(z: Float[np.ndarray, "n d"]) -> list[bytes]:
@@ -156,15 +151,19 @@ def _names(z: Float[np.ndarray, "n d"]) -> list[bytes]:
 
 
 def _split(
-    counts: Float[np.ndarray, "n 8"],
-) -> tuple[Float[np.ndarray, "n 2 2"], Float[np.ndarray, "n 2 2"]]:
-    return counts[:, :4].reshape(-1, 2, 2), counts[:, 4:].reshape(-1, 2, 2)
+    counts: Float[np.ndarray, "n counts"],
+) -> tuple[
+    Float[np.ndarray, "n treatments levels"], Float[np.ndarray, "n treatments levels"]
+]:
+    log, trial = np.split(counts, 2, axis=1)
+    shape = (-1, *pb.BINARY.joint_shape)
+    return log.reshape(shape), trial.reshape(shape)
 
 
 def choose_cells(
     z: Float[np.ndarray, "n d"],
     cell: Int[np.ndarray, " n"],
-    totals: Float[np.ndarray, "num_cells 8"],
+    totals: Float[np.ndarray, "num_cells counts"],
     least_size: int,
 ) -> CellCounts:
     """Keeps the cells with enough units.
@@ -172,7 +171,7 @@ def choose_cells(
     Args:
       z: covariates of rows.
       cell: of each row.
-      totals: eight counts of each cell.
+      totals: counts of each cell.
       least_size: units, of both sources together.
     """
     first = np.full(len(totals), -1)
