@@ -15,7 +15,7 @@ from pns_dgp._li import (
 )
 from pns_dgp._model import (
     SOURCES,
-    Population,
+    PotentialOutcomes,
     Sample,
     Source,
     StructuralModel,
@@ -28,7 +28,7 @@ from pns_dgp._split import confounded_split
 __all__ = [
     "LI_PANEL_SEEDS",
     "SOURCES",
-    "Population",
+    "PotentialOutcomes",
     "RowCovariates",
     "Sample",
     "Source",

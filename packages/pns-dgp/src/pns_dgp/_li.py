@@ -22,7 +22,7 @@ from jaxtyping import Float, Int, Key, Num, UInt32
 
 from pns_dgp._model import (
     Array,
-    Population,
+    PotentialOutcomes,
     Sample,
     Source,
     Truth,
@@ -88,7 +88,7 @@ class LiModel:
         """How many covariates the learner sees."""
         return len(self.covariate_probs) - self.num_hidden
 
-    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
+    def sample_population(self, key: Key[jax.Array, ""], n: int) -> PotentialOutcomes:
         """Draws units with both potential outcomes; usable under `jax.vmap`."""
         check_count(n)
         return _sample_population(self._arrays, key, int(n), self.num_covariates)
@@ -164,12 +164,12 @@ def _responds(total: Array) -> Array:
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _sample_population(
     model: _Arrays, key: Key[jax.Array, ""], n: int, num_observed: int
-) -> Population:
+) -> PotentialOutcomes:
     z_key, x_key, y_key = jax.random.split(key, 3)
     z = _below(z_key, model.z_threshold, (n, len(model.alpha)))
     choice = z @ model.alpha + _ONE * _below(x_key, model.x_threshold, (n,))
     outcome = z @ model.beta + _ONE * _below(y_key, model.y_threshold, (n,))
-    return Population(
+    return PotentialOutcomes(
         z=z[:, :num_observed].astype(jnp.float32),
         x=(choice > _ONE // 2).astype(jnp.int32),
         y0=_responds(outcome).astype(jnp.int32),

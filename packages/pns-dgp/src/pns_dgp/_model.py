@@ -21,7 +21,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 """Both values of `Source`, the observational one first."""
 
 
-class Population(NamedTuple):
+class PotentialOutcomes(NamedTuple):
     """Units with both potential outcomes, which are never observed together."""
 
     z: Float[Array, "n num_covariates"]  # observed covariates, float32
@@ -60,7 +60,7 @@ class StructuralModel(Protocol):
         """How many covariates the learner sees."""
         ...
 
-    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
+    def sample_population(self, key: Key[jax.Array, ""], n: int) -> PotentialOutcomes:
         """Draws units with both potential outcomes."""
         ...
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Key, Num, Shaped
 
 from pns_dgp._model import (
     Array,
-    Population,
+    PotentialOutcomes,
     Sample,
     Source,
     Truth,
@@ -52,10 +52,10 @@ class ThresholdModel(abc.ABC):
     ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
         """Computes P(X=1 | z, h) [...] and P(Y_x=1 | z, h) [2, ...]; z and h broadcast."""
 
-    def sample_population(self, key: Key[jax.Array, ""], n: int) -> Population:
+    def sample_population(self, key: Key[jax.Array, ""], n: int) -> PotentialOutcomes:
         """Draws units with both potential outcomes."""
         z, (x, _), (y0, y1) = self._draw(key, n)
-        return Population(z=z, x=x, y0=y0, y1=y1)
+        return PotentialOutcomes(z=z, x=x, y0=y0, y1=y1)
 
     def sample(self, key: Key[jax.Array, ""], n: int, source: Source) -> Sample:
         """Draws a table of n rows; not for `vmap`, because NumPy draws the rows."""
