@@ -267,7 +267,7 @@ def test_bad_questions_end_in_one_sentence(folded, people):
         (lambda: folded.average(mask=np.zeros(5000, bool)), "subgroup is empty"),
         (lambda: folded.average(alpha=2), "alpha must lie in"),
         (lambda: folded.average(estimand="luck"), "estimand must be one of"),
-        (lambda: folded.subgroups(["height"]), "are no covariates of the fit"),
+        (lambda: folded.subgroups(["height"]), "are not covariates of the fit"),
         (lambda: folded.sorted_groups(1), "num_groups must be at least 2"),
         (lambda: folded.value(pe.Decision((1, 2))), "gains must be four numbers"),
         (lambda: folded.value(pe.Decision(budget=2)), "budget must be a share"),
