@@ -8,9 +8,8 @@ import pns_bounds as pb
 from jaxtyping import Float, Int
 from scipy import stats
 
-from pns_infer.averages.held_out import TooFewUnitsError
+from pns_infer.averages.held_out import TooFewUnitsError, read_assignment
 from pns_infer.averages.score_test import ScoreTest, score_test
-from pns_infer.core.inputs import check_shape
 
 _CONTRADICTED = 1e-5  # p-value below which a stated probability cannot be true
 _PREDICTED = 0.001  # p-value below which covariates predict the arm
@@ -67,7 +66,8 @@ def check_assignment(
     share = float(np.average(x, weights=weights))
     if not 0 < share < 1:
         raise TooFewUnitsError("x", "has one arm only; give units of both arms.")
-    probability = _read(share if assignment is None else assignment, len(x))
+    assigned = share if assignment is None else assignment
+    probability = read_assignment(assigned, np.ones(len(x), bool))
     expected = float(np.average(probability, weights=weights))
     p_value = 1.0
     if assignment is not None:
@@ -90,23 +90,6 @@ def check_assignment(
             stacklevel=2,
         )
     return AssignmentCheck(probability, share, expected, p_value, balance)
-
-
-def _read(assignment: Any, count: int) -> Float[np.ndarray, " n"]:
-    try:
-        probability = np.asarray(assignment, float)
-    except (TypeError, ValueError) as error:
-        raise pb.InputError(
-            "assignment", "must be a number, or one for each row."
-        ) from error
-    if probability.ndim:
-        check_shape("assignment", probability, (count,), ", one for each row, or []")
-    if not np.all((probability > 0) & (probability < 1)):
-        raise pb.InputError(
-            "assignment",
-            "must lie strictly between 0 and 1: the probability of the treated arm.",
-        )
-    return np.broadcast_to(probability, (count,)).copy()
 
 
 def _test_share(

@@ -9,14 +9,9 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
-from pns_infer.averages.group_averages import predicted_bounds, simultaneous_value
+from pns_infer.averages.group_averages import pair_intervals, predicted_bounds
 from pns_infer.averages.held_out import HeldOutUnits
-from pns_infer.averages.linear_means import (
-    LinearMeans,
-    Source,
-    stack_means,
-    target_weights,
-)
+from pns_infer.averages.linear_means import Source, target_weights
 from pns_infer.averages.ranking import rank_limits, share_between
 from pns_infer.core.inputs import check_alpha, check_option, check_shape
 
@@ -191,9 +186,10 @@ def policy_value(
     if not np.all((rule >= 0) & (rule <= 1)):
         raise pb.InputError("rule", "must be shares in [0, 1], one for each row.")
     means = bound_means(units, estimand, None, source, rule)
-    value = _curve([means], alpha / 2, simultaneous=False)
+    kappa = float(stats.norm.ppf(1 - alpha / 2))
+    value = pair_intervals([means], alpha, kappa=kappa)
     share = float(np.average(rule, weights=target_weights(units, source)))
-    return PolicyValue(*(float(end[0]) for end in value), share_treated=share)
+    return PolicyValue(*(part.item() for part in value[:4]), share_treated=share)
 
 
 def value_curve(
@@ -228,21 +224,6 @@ def value_curve(
     limits = rank_limits(score, target_weights(units, source), fold)
     rules = [share_between(limits, 1 - share, 1.0) for share in points]
     means = [bound_means(units, estimand, None, source, rule) for rule in rules]
-    low, high, bound_lower, bound_upper = _curve(means, alpha, simultaneous=True)
-    return ValueCurve(points, bound_lower, bound_upper, low, high)
-
-
-def _curve(
-    parts: list[LinearMeans], alpha: float, simultaneous: bool
-) -> tuple[Float[np.ndarray, " num_shares"], ...]:
-    """Returns ends and bounds of pairs of means; alpha is one-sided if not joint."""
-    means = stack_means(parts)
-    signs = np.tile([1.0, -1.0], len(parts))
-    kappa = (
-        simultaneous_value(means, signs, alpha)
-        if simultaneous
-        else float(stats.norm.ppf(1 - alpha))
-    )
-    margin = kappa * means.standard_error + means.skew_margin(-signs, kappa)
-    ends = means.estimate - signs * margin
-    return ends[::2], ends[1::2], means.estimate[::2], means.estimate[1::2]
+    found = pair_intervals(means, alpha)
+    bounds = (found.bound_lower, found.bound_upper)
+    return ValueCurve(points, *bounds, found.lower, found.upper)

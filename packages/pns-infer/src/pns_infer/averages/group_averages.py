@@ -91,9 +91,8 @@ def group_averages(
     members = np.atleast_2d(np.asarray(members, float))
     if not len(members):
         raise pb.InputError("members", "are empty: there are no subgroups.")
-    means = stack_means([bound_means(units, estimand, m, source) for m in members])
-    limits = [(estimand.floor, estimand.ceiling)] * len(members)
-    return _simultaneous(means, limits, alpha)
+    parts = [bound_means(units, estimand, member, source) for member in members]
+    return pair_intervals(parts, alpha, (estimand.floor, estimand.ceiling))
 
 
 def sorted_groups(
@@ -125,21 +124,21 @@ def sorted_groups(
     member = np.stack(
         [share_between(limits, *edges[i : i + 2]) for i in range(num_groups)]
     )
-    means = stack_means(
-        [
-            bound_means(units, estimand, each, source)
-            for estimand in (pb.PNS, pb.HARM)
-            for each in member
-        ]
-    )
-    both = _simultaneous(means, [(0.0, 1.0)] * (2 * num_groups), alpha)
+    parts = [
+        bound_means(units, estimand, each, source)
+        for estimand in (pb.PNS, pb.HARM)
+        for each in member
+    ]
+    both = pair_intervals(parts, alpha, (0.0, 1.0))
     benefit, harm = (
         GroupAverages(*(field[part] for field in both[:-1]), kappa=both.kappa)
         for part in (slice(num_groups), slice(num_groups, None))
     )
     effect = stack_means([effect_means(units, each, source) for each in member])
     gap = effect.combine(np.eye(num_groups)[-1:] - np.eye(num_groups)[:1])
-    gap_lower, gap_upper, p_value = _compare_ends(means, 2 * (num_groups - 1), alpha)
+    gap_lower, gap_upper, p_value = _compare_ends(
+        parts[0], parts[num_groups - 1], alpha
+    )
     return SortedGroups(
         benefit=benefit,
         harm=harm,
@@ -164,30 +163,29 @@ def predicted_bounds(
     return interval.lower, interval.upper
 
 
-def simultaneous_value(
-    means: LinearMeans, signs: Float[np.ndarray, " k"], alpha: float
-) -> float:
-    """Returns the quantile of the greatest one-sided error, in standard errors."""
-    tails = signs[:, None] * normal_tails(means)
-    greatest = np.sort(tails[means.standard_error > 0].max(axis=0, initial=0.0))
-    return float(greatest[order_statistic(len(greatest), 1 - alpha)])
-
-
-def _simultaneous(
-    means: LinearMeans, limits: list[tuple[float, float]], alpha: float
+def pair_intervals(
+    parts: list[LinearMeans],
+    alpha: float,
+    limits: tuple[float, float] = (-np.inf, np.inf),
+    kappa: float | None = None,
 ) -> GroupAverages:
-    """Makes intervals of pairs (lower, upper) of means."""
-    signs = np.tile([1.0, -1.0], len(limits))
-    kappa = simultaneous_value(means, signs, alpha)
+    """Makes intervals of pairs (lower, upper) of means, by default for all at once.
+
+    Then kappa is the quantile of the greatest one-sided error, in standard errors.
+    """
+    means = stack_means(parts)
     error = means.standard_error
-    margin = kappa * error + means.skew_margin(-signs, kappa)
-    ends = means.estimate - signs * margin
-    floor, ceiling = np.array(limits).T
+    signs = np.tile([1.0, -1.0], len(parts))
+    if kappa is None:
+        tails = signs[:, None] * normal_tails(means)
+        greatest = np.sort(tails[error > 0].max(axis=0, initial=0.0))
+        kappa = float(greatest[order_statistic(len(greatest), 1 - alpha)])
+    ends = means.estimate - signs * (kappa * error + means.skew_margin(-signs, kappa))
     return GroupAverages(
-        lower=np.maximum(ends[::2], floor),
-        upper=np.minimum(ends[1::2], ceiling),
-        bound_lower=np.clip(means.estimate[::2], floor, ceiling),
-        bound_upper=np.clip(means.estimate[1::2], floor, ceiling),
+        lower=np.maximum(ends[::2], limits[0]),
+        upper=np.minimum(ends[1::2], limits[1]),
+        bound_lower=np.clip(means.estimate[::2], *limits),
+        bound_upper=np.clip(means.estimate[1::2], *limits),
         standard_error_lower=error[::2],
         standard_error_upper=error[1::2],
         kappa=kappa,
@@ -195,17 +193,17 @@ def _simultaneous(
 
 
 def _compare_ends(
-    means: LinearMeans, last: int, alpha: float
+    first: LinearMeans, last: LinearMeans, alpha: float
 ) -> tuple[float, float, float]:
-    """Compares the bounds at place `last` with the first ones.
+    """Compares the bounds of the last group with those of the first.
 
     Terms may be chosen better in one group than in the other, so that chosen bounds of
     the same name differ though the truth does not: only opposite bounds are compared.
     """
-    matrix = np.zeros((2, len(means.estimate)))
-    matrix[0, last], matrix[0, 1] = 1, -1  # least last minus greatest first
-    matrix[1, last + 1], matrix[1, 0] = 1, -1
-    gaps = means.combine(matrix)
+    opposite = np.array(
+        [[0.0, -1, 1, 0], [-1, 0, 0, 1]]
+    )  # last lower - first upper, ...
+    gaps = stack_means([first, last]).combine(opposite)
     error = gaps.standard_error
     z = stats.norm.ppf(1 - alpha / 2)
     ends = gaps.estimate + z * error * np.array([-1, 1])

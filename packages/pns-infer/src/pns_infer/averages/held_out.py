@@ -118,7 +118,7 @@ def make_held_out_units(
         x=np.asarray(x, int),
         y=np.asarray(y, int),
         weights=weights,
-        assignment=_checked_assignment(assignment, is_experimental),
+        assignment=read_assignment(assignment, is_experimental),
         ratio=None if ratio is None else _positive("ratio", ratio, count),
         cluster=cluster,
         copies=weights if is_counted else np.ones(count),
@@ -135,21 +135,26 @@ def _positive(name: str, values: Array, count: int) -> Float[np.ndarray, " n"]:
     return numbers
 
 
-def _checked_assignment(
-    assignment: Array, is_experimental: Bool[np.ndarray, " n"]
+def read_assignment(
+    assignment: Any, is_experimental: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    probability = np.asarray(assignment, float)
+    """Returns the probability of arm 1 in each row; one half in observational rows."""
+    try:
+        probability = np.asarray(assignment, float)
+    except (TypeError, ValueError) as error:
+        raise pb.InputError(
+            "assignment", "must be a number, or one for each row."
+        ) from error
     if probability.ndim:
-        check_shape("assignment", probability, is_experimental.shape)
-    inside = np.broadcast_to(
-        (probability > 0) & (probability < 1), len(is_experimental)
-    )
-    if not inside[is_experimental].all():
+        what = ", one for each row, or be a number"
+        check_shape("assignment", probability, is_experimental.shape, what)
+    probability = np.where(is_experimental, probability, 0.5)
+    if not np.all((probability > 0) & (probability < 1)):
         raise pb.InputError(
             "assignment",
-            "must lie strictly between 0 and 1 in every experimental row.",
+            "must lie strictly between 0 and 1: the probability of the treated arm.",
         )
-    return np.where(is_experimental, probability, 0.5)
+    return probability
 
 
 def example_units() -> HeldOutUnits:

@@ -256,10 +256,7 @@ def _ratio(
     return np.clip(ratio, 1 / _MAX_RATIO, _MAX_RATIO)
 
 
-def _multiply(
-    law: Trials,
-    ratio: Trials,
-) -> Trials:
+def _multiply(law: Trials, ratio: Trials) -> Trials:
     law = law * ratio
     return law / law.sum(axis=-1, keepdims=True)
 
