@@ -103,18 +103,15 @@ def test_counts_of_all_rows_are_added_and_reliability_is_the_networks(counts, le
     np.testing.assert_array_equal(sampler.profile.weight, wanted.weight)
 
 
-def test_rows_that_were_not_merged_are_judged_the_same(learned, counts):
+def test_rows_that_were_not_merged_are_judged_the_same(learned, rows):
     """The held-out rows of a cell count together, as rest they would be seen twice."""
-    inner, rng = learned.sampler.inner, np.random.default_rng(0)
-    hidden = rng.random(len(counts.z)) < 0.1
-    training, held_out = (
-        pm.Counts(*(part[rows] for part in counts)) for rows in (~hidden, hidden)
-    )
-    profiles = []
-    for merge in (lambda part: part, pm.merge_counts):
-        result = pm.FitResult(inner.model, learned.history, merge(held_out), training)
-        sampler = network._judge_counts(jax.random.key(0), inner, result, 10)
-        profiles.append(sampler.profile)
+    inner, times = learned.sampler.inner, rows.copies.astype(int)
+    single = rows.take(np.repeat(np.arange(len(times)), times))
+    ones = np.ones(len(single.z))
+    profiles = [
+        network._judge_counts(jax.random.key(0), inner, each, 10).profile
+        for each in (rows, single._replace(weights=ones, copies=ones))
+    ]
     for left, right in zip(profiles[0].settings, profiles[1].settings, strict=True):
         np.testing.assert_array_equal(left, right)
     np.testing.assert_allclose(profiles[0].weight, profiles[1].weight, rtol=1e-6)

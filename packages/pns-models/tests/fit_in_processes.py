@@ -20,11 +20,10 @@ def main(path, checkpoint_dir, num_steps, port=None, *numbers):
     jax.config.update("jax_disable_most_optimizations", True)  # compiles quickly
     training = pm.make_member_training(2e-2, max_steps=int(num_steps), batch_size=64)
     recipe = pm.Recipe(pm.AnchoredConfig(pm.Backbone(4, 1, bottleneck=2)), training)
-    counts = pm.counts_from_tables(*make_tables(), merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
+    rows = pm.rows_from_tables(*make_tables()).deal(np.random.default_rng(0), 3)
     result = pm.cross_fit(
         jax.random.key(0),
-        pm.fold_counts(counts, fold)[0],
+        rows.folded()[0],
         [pm.NetworkLearner(recipe)],
         members_per_fold=2,
         checkpoint_dir=checkpoint_dir or None,

@@ -23,9 +23,8 @@ RECIPE = pm.Recipe(
 
 def fit(mesh):
     """Returns what six networks, two for each of three folds, say of all rows."""
-    counts = pm.counts_from_tables(*make_tables(), merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
-    folded, _ = pm.fold_counts(counts, fold)
+    rows = pm.rows_from_tables(*make_tables())
+    folded, _ = rows.deal(np.random.default_rng(0), 3).folded()
     result = pm.cross_fit(
         jax.random.key(0), folded, [pm.NetworkLearner(RECIPE)], 2, mesh=mesh
     )

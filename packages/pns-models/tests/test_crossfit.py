@@ -32,9 +32,8 @@ GOOD, BAD = make_learner(), make_learner(learning_rate=1e-6)
 
 @pytest.fixture(scope="module")
 def folded(small):
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 2)
-    return pm.fold_counts(counts, fold)[0]
+    rows = pm.rows_from_tables(*small.tables())
+    return rows.deal(np.random.default_rng(0), 2).folded()[0]
 
 
 def run(folded, key=0, learners=(GOOD,), members_per_fold=2, **options):
@@ -132,7 +131,8 @@ def test_every_member_sees_all_rows_once_after_its_fit(members_class, num_rows):
     rng = np.random.default_rng(0)
     cells = rng.integers(1, 9, (2, num_rows, 2, 2)).astype(np.float32)
     z = np.arange(num_rows, dtype=np.float32)[:, None]
-    folded, _ = pm.fold_counts(pm.Counts(z, *cells), np.arange(num_rows) % 2)
+    fold, cell = np.arange(num_rows) % 2, np.arange(num_rows)
+    folded = pm.FoldedCounts(pm.Counts(z, *cells), fold, cell)
     learner = CountingLearner(members_class)
     result = run(folded, learners=[learner], members_per_fold=3, replaces_stuck=True)
     assert len(learner.made) == 2
@@ -167,13 +167,11 @@ def test_a_covariate_may_be_constant_in_a_fold_or_everywhere(small):
     site = np.arange(len(z)) % 2
     z = np.stack([site, z[:, 1], np.ones(len(z))], axis=1)
     split = len(tables[0][0])
-    counts = pm.counts_from_tables(
+    rows = pm.rows_from_tables(
         (z[:split], x[:split], y[:split]),
         (z[split:], x[split:], y[split:]),
-        merge=False,
     )
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 2, groups=site)
-    folded, _ = pm.fold_counts(counts, fold)
+    folded, _ = rows.deal(np.random.default_rng(0), 2, groups=site).folded()
     for fold in (0, 1):
         assert len(np.unique(folded.counts.z[folded.fold == fold, 0])) == 1
     result = run(folded)
@@ -249,7 +247,7 @@ def test_bad_arguments_are_told(folded, change, message):
 
 
 def test_counts_without_folds_are_told(folded):
-    with pytest.raises(pb.InputError, match="come from fold_counts, got a Counts"):
+    with pytest.raises(pb.InputError, match="come from Rows.folded, got a Counts"):
         run(folded.counts)
 
 

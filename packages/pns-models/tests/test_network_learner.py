@@ -25,9 +25,8 @@ SATURATED = pm.Recipe(
 def folded(small):
     """One covariate in two folds; by this seed, frequencies that an anchored law has."""
     tables = [(z[:, 1:2], x, y) for z, x, y in small.tables(600, 500, seed=3)]
-    counts = pm.counts_from_tables(*tables, merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 2)
-    return pm.fold_counts(counts, fold)[0]
+    rows = pm.rows_from_tables(*tables)
+    return rows.deal(np.random.default_rng(0), 2).folded()[0]
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +90,8 @@ def test_the_held_out_loss_is_that_of_each_fold_by_its_member(folded, members):
 
 
 def test_some_rows_are_of_all_folds(small, monkeypatch):
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
-    folded, _ = pm.fold_counts(counts, fold)
+    rows = pm.rows_from_tables(*small.tables())
+    folded, _ = rows.deal(np.random.default_rng(0), 3).folded()
     monkeypatch.setattr(_network_learner, "_EVAL_ROWS", 6)
     some = _network_learner._some_rows(folded)
     assert 3 <= len(some.fold) <= 6 and set(some.fold) == {0, 1, 2}

@@ -12,9 +12,8 @@ TRAINING = pm.make_member_training(2e-2, max_steps=10, batch_size=64)
 
 @pytest.fixture(scope="module")
 def folded(small):
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 2)
-    return pm.fold_counts(counts, fold)[0]
+    rows = pm.rows_from_tables(*small.tables())
+    return rows.deal(np.random.default_rng(0), 2).folded()[0]
 
 
 def fit(folded, backbone=BACKBONE):

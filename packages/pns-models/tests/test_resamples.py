@@ -8,9 +8,8 @@ from scipy import stats
 
 @pytest.fixture(scope="module")
 def folded(small):
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
-    fold = pm.assign_folds(np.random.default_rng(0), counts, 3)
-    folded, _ = pm.fold_counts(counts, fold)
+    rows = pm.rows_from_tables(*small.tables())
+    folded, _ = rows.deal(np.random.default_rng(0), 3).folded()
     # One count is 0 everywhere, one only outside fold 1.
     folded.counts.observational[folded.cell == 0, 0, 1] = 0
     folded.counts.experimental[(folded.cell == 1) & (folded.fold != 1), 1, 1] = 0

@@ -5,7 +5,6 @@ from pns_models._backbone import Backbone
 from pns_models._crossfit import CrossFit, cross_fit
 from pns_models._data import (
     Counts,
-    counts_from_tables,
     empty_table,
     group_rows,
     merge_counts,
@@ -22,10 +21,8 @@ from pns_models._errors import (
 )
 from pns_models._folds import (
     FoldedCounts,
-    assign_folds,
     deal_folds,
     deal_held_out,
-    fold_counts,
 )
 from pns_models._functions import PlainFunctions, plain_functions
 from pns_models._hypermodel import Hypermodel, HypermodelConfig
@@ -60,7 +57,15 @@ from pns_models._reliability import (
     measure_reliability,
 )
 from pns_models._resamples import Resamples
-from pns_models._rows import SOURCES, Rows, Source, distinct_rows, merge_rows
+from pns_models._rows import (
+    SOURCES,
+    Rows,
+    Source,
+    counts_from_tables,
+    distinct_rows,
+    merge_rows,
+    rows_from_tables,
+)
 from pns_models._standardizer import Standardizer, make_standardizer
 from pns_models._training import FitResult, fit
 
@@ -116,7 +121,6 @@ __all__ = [
     "TLearnerConfig",
     "TooFewRowsError",
     "TrainConfig",
-    "assign_folds",
     "atoms_from_raw",
     "counts_from_tables",
     "cross_fit",
@@ -126,7 +130,6 @@ __all__ = [
     "draw_member_weights",
     "empty_table",
     "fit",
-    "fold_counts",
     "from_writer",
     "group_rows",
     "is_writer",
@@ -143,5 +146,6 @@ __all__ = [
     "plain_functions",
     "prior_sd",
     "register_network",
+    "rows_from_tables",
     "split_counts",
 ]

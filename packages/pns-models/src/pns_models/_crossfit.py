@@ -81,7 +81,7 @@ def cross_fit(
 
     Args:
       key: decides the members and their bootstrap weights.
-      folded: the data, from `fold_counts`.
+      folded: the data, from `Rows.folded`.
       learners: to choose from, such as `NetworkLearner`s.
       members_per_fold: at least 2.
       progress: show a bar; never shown off a terminal.
@@ -105,7 +105,8 @@ def cross_fit(
       >>> trial = np.array([[[400, 100], [400, 100]], [[350, 150], [100, 400]]])
       >>> z = np.array([[0.0], [1.0]], np.float32)
       >>> twice = [np.concatenate([part, part]) for part in (z, log, trial)]
-      >>> folded, _ = pm.fold_counts(pm.Counts(*twice), np.array([0, 0, 1, 1]))
+      >>> fold, cell = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])
+      >>> folded = pm.FoldedCounts(pm.Counts(*twice), fold, cell)
       >>> recipe = pm.Recipe(  # a small network and few steps, for the example
       ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
       ...     pm.make_member_training(0.1, 0.0, max_steps=100, batch_size=8),
@@ -228,7 +229,7 @@ def _check_arguments(
     """Returns the learners as sequences; raises if an argument cannot be used."""
     if not isinstance(folded, FoldedCounts):
         raise pb.InputError(
-            "folded", f"must come from fold_counts, got a {type(folded).__name__}."
+            "folded", f"must come from Rows.folded, got a {type(folded).__name__}."
         )
     if members_per_fold < 2:
         raise pb.InputError(

@@ -17,7 +17,6 @@ from pns_bounds import BINARY
 
 Array = Any  # NumPy or JAX
 _ALIGNMENT = 64  # bytes, of the memory that XLA reads
-Table = tuple[ArrayLike, ArrayLike, ArrayLike]
 
 
 class Counts(NamedTuple):
@@ -34,70 +33,6 @@ class Counts(NamedTuple):
     experimental: Float[Array, "num_cells treatments levels"]
 
 
-def counts_from_tables(
-    observational: Table,
-    experimental: Table,
-    weights: tuple[ArrayLike, ArrayLike] | None = None,
-    merge: bool | None = None,
-) -> Counts:
-    """Turns two tables into counts.
-
-    Args:
-      observational: z [n, d], x [n], y [n] of units that chose for themselves.
-      experimental: z [m, d], x [m], y [m] of units assigned at random.
-      weights: positive weights [n] and [m], one each if None; a unit of weight w counts as
-        w units.
-      merge: whether identical covariate vectors share a row; None merges if that at
-        least halves the number of rows.
-
-    Returns:
-      Counts; merged rows are in the order of their first appearance.
-
-    Example:
-      >>> log = ([[0.0], [1.0], [1.0]], [0, 1, 1], [0, 1, 0])  # z, x, y
-      >>> trial = ([[1.0], [1.0]], [0, 1], [0, 1])
-      >>> counts = counts_from_tables(log, trial)
-      >>> counts.z.ravel().tolist()
-      [0.0, 1.0]
-      >>> counts.observational[1].tolist()  # at z = 1, by x and y
-      [[0.0, 0.0], [1.0, 1.0]]
-      >>> counts.experimental[1].tolist()
-      [[1.0, 0.0], [0.0, 1.0]]
-    """
-    if weights is not None and len(weights) != 2:
-        raise pb.InputError(
-            "weights",
-            "must be a pair, those of the observational and those of the experimental "
-            f"rows, got {len(weights)} of them.",
-        )
-    tables = [
-        _checked_table(name, table)
-        for name, table in (
-            ("observational", observational),
-            ("experimental", experimental),
-        )
-    ]
-    if tables[0][0].shape[1] != tables[1][0].shape[1]:
-        raise pb.InputError(
-            "experimental z",
-            "must have the covariates of observational z, got "
-            f"{tables[1][0].shape[1]} and {tables[0][0].shape[1]} columns.",
-        )
-    sizes = [len(table[0]) for table in tables]
-    z = empty_table(sum(sizes), tables[0][0].shape[1])
-    np.concatenate([table[0] for table in tables], out=z)
-    cells = np.zeros((len(tables), len(z), *BINARY.joint_shape), np.float32)
-    start = 0
-    for source, (_, x, y) in enumerate(tables):
-        rows = np.arange(start, start + sizes[source])
-        cells[source, rows, x, y] = (
-            1.0 if weights is None else _checked_weights(weights[source], sizes[source])
-        )
-        start += sizes[source]
-    counts = Counts(z, cells[0], cells[1])
-    return counts if merge is False else merge_counts(counts, only_if_halved=not merge)
-
-
 def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
     """Merges rows with identical covariates by adding their counts.
 
@@ -106,30 +41,19 @@ def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
       only_if_halved: return the input unless at most half of the rows remain.
 
     Example:
-      >>> log = ([[0.0], [1.0], [1.0]], [0, 1, 1], [0, 1, 0])  # z, x, y
-      >>> trial = ([[1.0], [2.0]], [0, 1], [0, 1])
-      >>> counts = counts_from_tables(log, trial, merge=False)
+      >>> import numpy as np
+      >>> ones = np.ones((3, 2, 2))
+      >>> counts = Counts(np.array([[0.0], [1.0], [1.0]], np.float32), ones, ones)
       >>> merged = merge_counts(counts)
-      >>> len(counts.z), merged.z.ravel().tolist()
-      (5, [0.0, 1.0, 2.0])
-      >>> merged.observational[1].tolist()  # at z = 1, by x and y
-      [[0.0, 0.0], [1.0, 1.0]]
+      >>> merged.z.ravel().tolist(), merged.observational[1].tolist()
+      ([0.0, 1.0], [[2.0, 2.0], [2.0, 2.0]])
       >>> len(merge_counts(counts, only_if_halved=True).z)
-      5
+      3
     """
     z = np.asarray(counts.z)
     first, group = group_rows(z)
     if only_if_halved and 2 * len(first) > len(z):
         return counts
-    return sum_rows(counts, first, group)
-
-
-def sum_rows(
-    counts: Counts,
-    first: Int[np.ndarray, " num_groups"],
-    group: Int[np.ndarray, " n"],
-) -> Counts:
-    """Adds the counts of each group of rows, as `group_rows` found them."""
     columns = flat_weights(counts).T
     sums = [np.bincount(group, column, len(first)) for column in columns]
     cells = np.stack(sums, axis=1).reshape(-1, 2, *BINARY.joint_shape)
@@ -311,41 +235,3 @@ def check_finite(name: str, z: Float[np.ndarray, "n d"]) -> None:
             "has missing or infinite values in columns "
             f"{np.flatnonzero(bad).tolist()}.",
         )
-
-
-def _checked_table(
-    name: str, table: Table
-) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    z, x, y = (np.asarray(part) for part in table)
-    if z.ndim != 2 or not len(z):
-        raise pb.InputError(
-            f"{name} z",
-            "must have shape [num_rows, num_covariates] with a row at least, got "
-            f"{list(z.shape)}.",
-        )
-    z = z.astype(np.float32, copy=False)
-    check_finite(f"{name} z", z)
-    for column, values in (("x", x), ("y", y)):
-        if values.shape != (len(z),):
-            raise pb.InputError(
-                f"{name} {column}",
-                f"must hold {len(z)} values, one per row of z, got shape "
-                f"{list(values.shape)}.",
-            )
-        if not np.isin(values, (0, 1)).all():
-            raise pb.InputError(
-                f"{name} {column}",
-                "must hold the numbers 0 and 1 alone, got "
-                f"{values[~np.isin(values, (0, 1))].tolist()[0]!r} among them.",
-            )
-    return z, x.astype(np.intp), y.astype(np.intp)
-
-
-def _checked_weights(weights: ArrayLike, size: int) -> Float[np.ndarray, " n"]:
-    weights = np.asarray(weights, np.float32)
-    if weights.shape != (size,) or not np.all((weights > 0) & np.isfinite(weights)):
-        raise pb.InputError(
-            "weights",
-            f"must be {size} positive finite numbers, got shape {list(weights.shape)}.",
-        )
-    return weights

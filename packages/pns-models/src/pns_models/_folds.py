@@ -14,12 +14,8 @@ from numpy.typing import ArrayLike
 
 from pns_models._data import (
     Counts,
-    check_counts,
     check_groups,
     flat_weights,
-    group_rows,
-    number_groups,
-    sum_rows,
 )
 from pns_models._errors import TooFewRowsError
 
@@ -54,53 +50,6 @@ class FoldedCounts(NamedTuple):
         z, first = np.asarray(self.counts.z), np.unique(self.cell, return_index=True)[1]
         is_one_each = np.array_equal(first, np.arange(len(z)))
         return z if is_one_each else z[first]
-
-
-def assign_folds(
-    rng: np.random.Generator,
-    counts: Counts,
-    num_folds: int,
-    groups: ArrayLike | None = None,
-) -> Int[np.ndarray, " n"]:
-    """Assigns every row to a fold at random.
-
-    Folds are as equal as they can be: in rows, and in rows of the observational source
-    and of each arm.
-
-    Args:
-      rng: decides the folds.
-      counts: one row per unit, whatever its weight; a row lies in one fold.
-      num_folds: at least 2.
-      groups: of each row, a label; rows of a group lie in one fold.
-
-    Returns:
-      The fold of each row, from 0.
-
-    Raises:
-      TooFewRowsError: if a fold lacks units of the observational source or of an arm.
-
-    Example:
-      >>> import numpy as np
-      >>> import pns_models as pm
-      >>> z, x, y = np.arange(12.0)[:, None], np.arange(12) % 2, np.arange(12) // 6
-      >>> counts = pm.counts_from_tables((z, x, y), (z, x, y), merge=False)
-      >>> fold = assign_folds(np.random.default_rng(0), counts, num_folds=3)
-      >>> np.bincount(fold[:12]).tolist()  # of the observational rows
-      [4, 4, 4]
-      >>> np.bincount(fold[12:][x == 1]).tolist()  # of the treatment arm
-      [2, 2, 2]
-      >>> pairs = np.arange(24) // 2
-      >>> fold = assign_folds(np.random.default_rng(0), counts, 3, groups=pairs)
-      >>> bool(np.all(fold[::2] == fold[1::2])), np.bincount(fold).tolist()
-      (True, [8, 8, 8])
-    """
-    check_counts(counts)
-    fold = _deal(rng, _part_of_rows(counts), num_folds, groups).astype(int)
-    weights = flat_weights(counts)
-    sums = np.stack([np.bincount(fold, w, num_folds) for w in weights.T], axis=1)
-    arms = (sums[:, :4], sums[:, 4:6], sums[:, 6:])
-    _check_folds(np.stack([arm.sum(axis=1) for arm in arms], axis=1))
-    return fold
 
 
 def deal_folds(
@@ -158,38 +107,6 @@ def deal_held_out(
     return drawn[group].astype(np.int16)
 
 
-def fold_counts(
-    counts: Counts, fold: Int[np.ndarray, " n"]
-) -> tuple[FoldedCounts, Int[np.ndarray, " n"]]:
-    """Merges rows that share covariates and fold.
-
-    Args:
-      counts: any counts.
-      fold: of each row, from `assign_folds`.
-
-    Returns:
-      The counts by covariates and fold, and for each given row its place among them.
-
-    Example:
-      >>> import numpy as np
-      >>> import pns_models as pm
-      >>> log = ([[5.0], [5.0], [5.0]], [0, 1, 1], [0, 1, 1])  # z, x, y
-      >>> trial = ([[5.0], [6.0]], [0, 1], [0, 1])
-      >>> counts = pm.counts_from_tables(log, trial, merge=False)
-      >>> folded, place = fold_counts(counts, np.array([1, 0, 0, 1, 0]))
-      >>> place.tolist()  # the two units of z = 5 in fold 0 share a row
-      [0, 1, 1, 0, 2]
-      >>> folded.fold.tolist(), folded.cell.tolist()
-      ([1, 0, 0], [0, 0, 1])
-      >>> folded.counts.observational[1].tolist()
-      [[0.0, 0.0], [0.0, 2.0]]
-    """
-    fold = np.asarray(fold)
-    _, cell = group_rows(np.asarray(counts.z, np.float32))
-    first, place = number_groups(cell.astype(np.int64) * (fold.max() + 1) + fold)
-    return FoldedCounts(sum_rows(counts, first, place), fold[first], cell[first]), place
-
-
 def _deal(
     rng: np.random.Generator,
     part: Int[np.ndarray, " n"],
@@ -208,12 +125,6 @@ def _deal(
     order = rng.permutation(num_folds).astype(fold.dtype)
     fold[alone] = np.resize(order, len(alone))
     return fold
-
-
-def _part_of_rows(counts: Counts) -> Int[np.ndarray, " n"]:
-    """Returns 0 for observational rows, 1 for the control and 2 for the treatment arm."""
-    place = np.argmax(flat_weights(counts), axis=1)
-    return np.where(place < 4, 0, place // 2 - 1)
 
 
 def _deal_groups(

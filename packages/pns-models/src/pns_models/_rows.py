@@ -9,11 +9,19 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
-from pns_models._data import Counts, group_rows
-from pns_models._folds import FoldedCounts
+from pns_models._data import (
+    Counts,
+    check_finite,
+    empty_table,
+    group_rows,
+    number_groups,
+)
+from pns_models._folds import FoldedCounts, deal_folds
 
 Role = Literal["log", "trial"]
+Table = tuple[ArrayLike, ArrayLike, ArrayLike]
 
 
 class Source(NamedTuple):
@@ -63,6 +71,20 @@ class Rows(NamedTuple):
     def is_trial(self) -> np.ndarray:
         """Which rows belong to a trial."""
         return np.array([source.role == "trial" for source in SOURCES])[self.source]
+
+    @property
+    def part(self) -> Int[np.ndarray, " n"]:
+        """Which part of the data: 0 for a log, 1 plus the arm for a trial."""
+        return np.where(self.is_trial, 1 + self.treatment, 0)
+
+    def deal(
+        self,
+        rng: np.random.Generator,
+        num_folds: int,
+        groups: ArrayLike | None = None,
+    ) -> "Rows":
+        """Deals the rows to folds, see `deal_folds`."""
+        return self._replace(fold=deal_folds(rng, self.part, num_folds, groups))
 
     def take(self, chosen: np.ndarray) -> "Rows":
         """Keeps some rows, by place or as booleans."""
@@ -120,6 +142,75 @@ class Rows(NamedTuple):
         return sums.reshape(shape).astype(np.float32)
 
 
+def rows_from_tables(
+    observational: Table,
+    experimental: Table,
+    weights: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Rows:
+    """Puts two tables into one record, each row by itself.
+
+    Args:
+      observational: z [n, d], x [n], y [n] of units that chose for themselves.
+      experimental: z [m, d], x [m], y [m] of units assigned at random.
+      weights: positive weights [n] and [m], one each if None; a unit of weight w counts as
+        w units.
+    """
+    tables = [
+        _checked_table(source.name, table)
+        for source, table in zip(SOURCES, (observational, experimental), strict=True)
+    ]
+    widths = [table[0].shape[1] for table in tables]
+    if len(set(widths)) > 1:
+        raise pb.InputError(
+            "experimental z",
+            f"must have the covariates of observational z, got {widths[1]} and "
+            f"{widths[0]} columns.",
+        )
+    if weights is not None and len(weights) != len(tables):
+        raise pb.InputError(
+            "weights",
+            "must be a pair, those of the observational and those of the experimental "
+            f"rows, got {len(weights)} of them.",
+        )
+    sizes = [len(table[0]) for table in tables]
+    ones = np.ones(sum(sizes))
+    if weights is not None:
+        checked = [_checked_weights(*w) for w in zip(weights, sizes, strict=True)]
+    z = empty_table(sum(sizes), widths[0])
+    np.concatenate([table[0] for table in tables], out=z)
+    return Rows(
+        z=z,
+        source=np.repeat(np.arange(len(sizes)), sizes),
+        treatment=np.concatenate([table[1] for table in tables]),
+        outcome=np.concatenate([table[2] for table in tables]),
+        weights=ones if weights is None else np.concatenate(checked),
+        copies=ones,
+        cell=group_rows(z)[1],
+    )
+
+
+def counts_from_tables(
+    observational: Table,
+    experimental: Table,
+    weights: tuple[ArrayLike, ArrayLike] | None = None,
+    merge: bool | None = None,
+) -> Counts:
+    """Turns two tables into counts, see `rows_from_tables` and `Rows.counts`.
+
+    Example:
+      >>> log = ([[0.0], [1.0], [1.0]], [0, 1, 1], [0, 1, 0])  # z, x, y
+      >>> trial = ([[1.0], [1.0]], [0, 1], [0, 1])
+      >>> counts = counts_from_tables(log, trial)
+      >>> counts.z.ravel().tolist()
+      [0.0, 1.0]
+      >>> counts.observational[1].tolist()  # at z = 1, by x and y
+      [[0.0, 0.0], [1.0, 1.0]]
+      >>> counts.experimental[1].tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return rows_from_tables(observational, experimental, weights).counts(merge)
+
+
 def distinct_rows(
     *labels: np.ndarray | None,
 ) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " n"]]:
@@ -146,9 +237,7 @@ def distinct_rows(
             kind = np.unique(kind, return_inverse=True)[1]
             size = int(kind.max()) + 1
         kind, size = kind * len(values) + code, size * len(values)
-    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return first[order], np.argsort(order)[kind]
+    return number_groups(kind)
 
 
 def merge_rows(
@@ -203,3 +292,41 @@ def _pick(z: Float[np.ndarray, "n d"], rows: Int[np.ndarray, " m"]) -> np.ndarra
     if len(rows) == len(z) and np.array_equal(rows, np.arange(len(z))):
         return z
     return z[rows]
+
+
+def _checked_table(
+    name: str, table: Table
+) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    z, x, y = (np.asarray(part) for part in table)
+    if z.ndim != 2 or not len(z):
+        raise pb.InputError(
+            f"{name} z",
+            "must have shape [num_rows, num_covariates] with a row at least, got "
+            f"{list(z.shape)}.",
+        )
+    z = z.astype(np.float32, copy=False)
+    check_finite(f"{name} z", z)
+    for column, values in (("x", x), ("y", y)):
+        if values.shape != (len(z),):
+            raise pb.InputError(
+                f"{name} {column}",
+                f"must hold {len(z)} values, one per row of z, got shape "
+                f"{list(values.shape)}.",
+            )
+        if not np.isin(values, (0, 1)).all():
+            raise pb.InputError(
+                f"{name} {column}",
+                "must hold the numbers 0 and 1 alone, got "
+                f"{values[~np.isin(values, (0, 1))].tolist()[0]!r} among them.",
+            )
+    return z, x.astype(np.intp), y.astype(np.intp)
+
+
+def _checked_weights(weights: ArrayLike, size: int) -> Float[np.ndarray, " n"]:
+    weights = np.asarray(weights, float)
+    if weights.shape != (size,) or not np.all((weights > 0) & np.isfinite(weights)):
+        raise pb.InputError(
+            "weights",
+            f"must be {size} positive finite numbers, got shape {list(weights.shape)}.",
+        )
+    return weights

@@ -159,7 +159,7 @@ class NetworkMethod:
             held_out=held_out.counts(merge),
         )
         inner = self._make_sampler(keys.solve, result.model, rows)
-        return _add_counts(keys.calibrate, inner, result, recipe.least_cell_size)
+        return _add_counts(keys.calibrate, inner, result, rows, recipe.least_cell_size)
 
     def _make_sampler(
         self, key: jax.Array, model: pm.FittedModel, rows: pm.Rows
@@ -182,6 +182,7 @@ def _add_counts(
     key: jax.Array,
     inner: Sampler,
     result: pm.FitResult,
+    rows: pm.Rows,
     least_cell_size: int | None,
 ) -> MethodFit:
     """Adds the counts of cells to a sampler of one network, judged by held-out rows.
@@ -190,6 +191,7 @@ def _add_counts(
       key: decides draws, and which rows are judged if there are many.
       inner: of the network.
       result: of its training.
+      rows: of all tables.
       least_cell_size: units from which on the counts of a cell are used; None for none.
 
     Returns:
@@ -197,7 +199,7 @@ def _add_counts(
     """
     model, history, held_out, _ = result
     plain = MethodFit(inner, held_out, model.standardizer, history)
-    judged = _judge_counts(key, inner, result, least_cell_size)
+    judged = _judge_counts(key, inner, rows, least_cell_size)
     if judged is None:
         return plain
     sampler = dataclasses.replace(judged, profile=judged.profile.cautious())
@@ -214,7 +216,7 @@ def _add_counts(
 def _judge_counts(
     key: jax.Array,
     inner: Sampler,
-    result: pm.FitResult,
+    rows: pm.Rows,
     least_cell_size: int | None,
 ) -> ResidualSampler | None:
     """Adds the counts of cells; None if there is nothing to add or to judge it by.
@@ -222,16 +224,12 @@ def _judge_counts(
     Draws of the network take the place of members that did not see the held-out rows.
     The network predicts by its mean over all draws, of which theirs is an estimate.
     """
-    held_out = result.held_out
-    if least_cell_size is None or not inner.has_draws or not len(held_out.z):
+    if least_cell_size is None or not inner.has_draws:
         return None
-    parts = zip(result.training, held_out, strict=True)
-    everybody = pm.Counts(*map(np.concatenate, parts))
-    is_held_out = np.repeat([0, 1], [len(result.training.z), len(held_out.z)])
-    folded, _ = pm.fold_counts(everybody, is_held_out)
-    if not are_cells_shared(folded.cell_totals()):
-        return None
+    folded, _ = rows.folded()
     judged = folded.fold == 1
+    if not judged.any() or not are_cells_shared(folded.cell_totals()):
+        return None
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     drawn = inner.draws(key, np.asarray(folded.counts.z)[judged], _NUM_JUDGED_DRAWS)
     return make_residual_sampler(
