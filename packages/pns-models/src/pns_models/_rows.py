@@ -173,9 +173,10 @@ def rows_from_tables(
             f"rows, got {len(weights)} of them.",
         )
     sizes = [len(table[0]) for table in tables]
-    ones = np.ones(sum(sizes))
+    ones = units = np.ones(sum(sizes))
     if weights is not None:
         checked = [_checked_weights(*w) for w in zip(weights, sizes, strict=True)]
+        units = np.concatenate(checked)
     z = empty_table(sum(sizes), widths[0])
     np.concatenate([table[0] for table in tables], out=z)
     return Rows(
@@ -183,7 +184,7 @@ def rows_from_tables(
         source=np.repeat(np.arange(len(sizes)), sizes),
         treatment=np.concatenate([table[1] for table in tables]),
         outcome=np.concatenate([table[2] for table in tables]),
-        weights=ones if weights is None else np.concatenate(checked),
+        weights=units,
         copies=ones,
         cell=group_rows(z)[1],
     )
