@@ -18,14 +18,10 @@ _ROUND_UP = 256  # to this multiple, so that merged batches need few programs
 
 
 class Batch(NamedTuple):
-    """Rows of one step, or of several stacked.
+    """Rows of one step, or of several stacked."""
 
-    Attributes:
-      rows: indices of training rows.
-      weights: the weights that take the place of the rows' own, or None.
-    """
-
-    rows: Int[Array, "*steps b"]
+    rows: Int[Array, "*steps b"]  # indices of training rows
+    # The weights that take the place of the rows' own, or None.
     weights: Float[Array, "*steps b counts"] | None = None
 
 

@@ -23,16 +23,11 @@ class FlatCall:
 
     Two calls for the same structure are equal, unlike two closures: a module that keeps
     one has the graph definition of its equals.
-
-    Attributes:
-      structure: of the anchored net.
-      params: the structure of the tree of its parameters.
-      shapes: of its leaves.
     """
 
-    structure: nnx.GraphDef
-    params: Any
-    shapes: tuple[tuple[int, ...], ...]
+    structure: nnx.GraphDef  # of the anchored net
+    params: Any  # the structure of the tree of its parameters
+    shapes: tuple[tuple[int, ...], ...]  # of its leaves
 
     def __call__(
         self, vector: Float[Array, " p"], z: Float[Array, "n d"]
@@ -48,17 +43,12 @@ class FlatCall:
 
 
 class FlatNetwork(NamedTuple):
-    """A network's structure, its parameters as one vector, and each one's scale.
+    """A network's structure, its parameters as one vector, and each one's scale."""
 
-    Attributes:
-      call: maps a vector and z to raw numbers.
-      vector: the initial parameters.
-      scale: the standard deviation that initialization gives each of them; a tenth for
-        biases, which start at 0.
-    """
-
-    call: FlatCall
-    vector: Float[Array, " p"]
+    call: FlatCall  # maps a vector and z to raw numbers
+    vector: Float[Array, " p"]  # the initial parameters
+    # The standard deviation that initialization gives each of them; a tenth for biases,
+    # which start at 0.
     scale: Float[Array, " p"]
 
 

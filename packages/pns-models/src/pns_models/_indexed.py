@@ -18,20 +18,14 @@ _LEAST_BASES, _LEAST_PAIRS = 4, 64  # of the point estimate's indices
 
 @dataclasses.dataclass(frozen=True)
 class IndexedConfig:
-    """Sizes of a network with a Gaussian index and a frozen prior.
+    """Sizes of a network with a Gaussian index and a frozen prior."""
 
-    Attributes:
-      backbone: of the base network.
-      index_dim: length of an index.
-      hidden: widths of the index-conditioned part.
-      prior_hidden: the same for the frozen prior.
-      prior_scale: factor of the prior's raw numbers; 0 leaves the prior out.
-    """
-
+    # Of the base network.
     backbone: Backbone = dataclasses.field(default_factory=Backbone)
-    index_dim: int = 20
-    hidden: tuple[int, ...] = (64, 64)
-    prior_hidden: tuple[int, ...] = (32, 32)
+    index_dim: int = 20  # length of an index
+    hidden: tuple[int, ...] = (64, 64)  # widths of the index-conditioned part
+    prior_hidden: tuple[int, ...] = (32, 32)  # the same for the frozen prior
+    # Factor of the prior's raw numbers; 0 leaves the prior out.
     prior_scale: float = 1.0
 
     def __post_init__(self):

@@ -31,56 +31,38 @@ _NUM_TICKETS = 2**30  # about; their running number must fit into int32
 
 
 class Cells(NamedTuple):
-    """What members visit.
+    """What members visit."""
 
-    Attributes:
-      z: covariates of each cell.
-      entry: of each of its counts, its number among the entries; those that are 0
-        share the number behind the last.
-      tickets: running number, for each fold, of the tickets of cells in a draw among the
-        units outside it.
-      starts: for each fold, the first ticket of each visit of a step, and the end.
-      standardizer: of the covariates, which are on the scale of the data.
-    """
-
-    z: Float[Array, "c d"]
+    z: Float[Array, "c d"]  # covariates of each cell
+    # Of each of its counts, its number among the entries; those that are 0 share the
+    # number behind the last.
     entry: Int[Array, "c counts"]
+    # Running number, for each fold, of the tickets of cells in a draw among the units
+    # outside it.
     tickets: Int[Array, "num_folds c"]
+    # For each fold, the first ticket of each visit of a step, and the end.
     starts: Int[Array, "num_folds b+1"]
-    standardizer: Standardizer
+    standardizer: Standardizer  # of the covariates, which are on the scale of the data
 
 
 class MemberStates(NamedTuple):
-    """Everything of the members, each with a leading axis over them.
+    """Everything of the members, each with a leading axis over them."""
 
-    Attributes:
-      params: of the networks.
-      optimizer: of the optimizer.
-      step: taken so far.
-      fold: the one a member does not see.
-      key: of its batches.
-      weights: of the entries at a visit; the last is 0.
-    """
-
-    params: Any
-    optimizer: Any
-    step: Int[Array | np.ndarray, " m"]
-    fold: Int[Array | np.ndarray, " m"]
-    key: PRNGKeyArray
+    params: Any  # of the networks
+    optimizer: Any  # of the optimizer
+    step: Int[Array | np.ndarray, " m"]  # taken so far
+    fold: Int[Array | np.ndarray, " m"]  # the one a member does not see
+    key: PRNGKeyArray  # of its batches
+    # Of the entries at a visit; the last is 0.
     weights: Float[Array | np.ndarray, "m e+1"]
 
 
 @dataclasses.dataclass(frozen=True)
 class MemberProgram:
-    """What is compiled: equal programs are compiled once.
+    """What is compiled: equal programs are compiled once."""
 
-    Attributes:
-      structure: of a member's network.
-      optimizer: its settings.
-    """
-
-    structure: nnx.GraphDef
-    optimizer: Optimizer
+    structure: nnx.GraphDef  # of a member's network
+    optimizer: Optimizer  # its settings
 
 
 def make_cells(

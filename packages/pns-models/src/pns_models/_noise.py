@@ -22,15 +22,10 @@ _SCORES = np.linspace(-6, 6, 193)  # linear interpolation is right to about 1e-3
 
 
 class NoiseTable(NamedTuple):
-    """Quantile functions of Gamma(n, 1) for every n that occurs.
+    """Quantile functions of Gamma(n, 1) for every n that occurs."""
 
-    Attributes:
-      quantiles: at the scores of the grid.
-      which: the row of `quantiles` for each count.
-    """
-
-    quantiles: Float[np.ndarray, "num_counts num_scores"]
-    which: Int[np.ndarray, "n counts"]
+    quantiles: Float[np.ndarray, "num_counts num_scores"]  # at the scores of the grid
+    which: Int[np.ndarray, "n counts"]  # the row of `quantiles` for each count
 
 
 def make_noise_table(weights: Float[np.ndarray, "n counts"]) -> NoiseTable:

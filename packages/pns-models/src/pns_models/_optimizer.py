@@ -13,16 +13,11 @@ from pns_models._recipe import TrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """Settings of Adam with decoupled weight decay.
+    """Settings of Adam with decoupled weight decay."""
 
-    Attributes:
-      learning_rate: at the first step.
-      weight_decay: of the variables of type `Kernel`; 0 is plain Adam.
-      decay_steps: steps of a cosine decay of the learning rate to zero; None keeps it.
-    """
-
-    learning_rate: float
-    weight_decay: float
+    learning_rate: float  # at the first step
+    weight_decay: float  # of the variables of type `Kernel`; 0 is plain Adam.
+    # Steps of a cosine decay of the learning rate to zero; None keeps it.
     decay_steps: int | None
 
     def transformation(self) -> optax.GradientTransformation:

@@ -22,17 +22,11 @@ from pns_models._optimizer import Optimizer
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What is compiled.
+    """What is compiled."""
 
-    Attributes:
-      structure: of the network.
-      optimizer: its settings.
-      num_indices: per step and per evaluation.
-    """
-
-    structure: nnx.GraphDef
-    optimizer: Optimizer
-    num_indices: int
+    structure: nnx.GraphDef  # of the network
+    optimizer: Optimizer  # its settings
+    num_indices: int  # per step and per evaluation
 
     def network(self, params: Any, fixed: Any) -> Network:
         """Puts parameters into the network."""
@@ -51,22 +45,17 @@ class RunState(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """What a step reads; everything but `totals` and `quantiles` by row.
+    """What a step reads; everything but `totals` and `quantiles` by row."""
 
-    Attributes:
-      z: standardized covariates.
-      weights: of the eight log-probabilities of a row in the loss.
-      totals: units of each source that a batch stands for.
-      quantiles: of the data noise, if there is any; `which` and `directions` with it.
-      which: the row of `quantiles` for each weight.
-      directions: of the noise; None if they are drawn for each batch.
-    """
-
-    z: Float[Array, "n d"]
+    z: Float[Array, "n d"]  # standardized covariates
+    # Of the eight log-probabilities of a row in the loss.
     weights: Float[Array, "n counts"]
-    totals: Float[Array, "2"]
+    totals: Float[Array, "2"]  # units of each source that a batch stands for
+    # Of the data noise, if there is any; `which` and `directions` with it.
     quantiles: Float[Array, "num_counts num_scores"] | None = None
+    # The row of `quantiles` for each weight.
     which: Int[Array, "n counts"] | None = None
+    # Of the noise; None if they are drawn for each batch.
     directions: Float[Array, "n counts i"] | None = None
 
 

@@ -88,17 +88,11 @@ def _make_problem(model: pm.FittedModel, scope: Scope) -> pi.BootstrapProblem:
 
 @dataclasses.dataclass(frozen=True)
 class Bootstrap:
-    """How a trained network is bootstrapped.
+    """How a trained network is bootstrapped."""
 
-    Attributes:
-      scope: which parameters move.
-      num_draws: how many draws are solved for.
-      config: of the solves.
-    """
-
-    scope: Scope
-    num_draws: int
-    config: pi.SolveConfig
+    scope: Scope  # which parameters move
+    num_draws: int  # how many draws are solved for
+    config: pi.SolveConfig  # of the solves
 
 
 @SAMPLERS.register

@@ -154,17 +154,11 @@ def _networks(result: pm.CrossFit) -> pm.NetworkMembers | None:
 
 
 class _Corrected(NamedTuple):
-    """An ensemble, perhaps with ridge corrections.
+    """An ensemble, perhaps with ridge corrections."""
 
-    Attributes:
-      sampler: of all members.
-      members: atoms of each row by the members that did not see it.
-      held_out: atoms of each row by the mean of these.
-    """
-
-    sampler: MembersSampler | RidgeSampler
-    members: pb.Atoms
-    held_out: pb.Atoms
+    sampler: MembersSampler | RidgeSampler  # of all members
+    members: pb.Atoms  # atoms of each row by the members that did not see it
+    held_out: pb.Atoms  # atoms of each row by the mean of these
 
 
 def _correct(

@@ -111,17 +111,12 @@ class NetworkMethod:
     held-out rows: the network did not train on their outcomes. Those rows also chose the
     step at which training stopped, and so judge the network a little too kindly; and they
     are few, a tenth. So the network's prediction gets the least weight that they allow.
-
-    Attributes:
-      name: of the method.
-      sentence: what its draws stand for.
-      recipe: of the network, which must be anchored to be bootstrapped.
-      bootstrap: how it is bootstrapped; None takes the network's own draws, if any.
     """
 
-    name: str
-    sentence: str
-    recipe: pm.Recipe
+    name: str  # of the method
+    sentence: str  # what its draws stand for
+    recipe: pm.Recipe  # of the network, which must be anchored to be bootstrapped
+    # How it is bootstrapped; None takes the network's own draws, if any.
     bootstrap: Bootstrap | None = None
 
     def deal(

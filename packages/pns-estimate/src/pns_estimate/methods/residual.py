@@ -17,14 +17,10 @@ from pns_estimate.methods.wrapper import Wrapper
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CellCounts:
-    """Counts of the cells that are large enough to be kept.
+    """Counts of the cells that are large enough to be kept."""
 
-    Attributes:
-      z: encoded covariates of each cell.
-      counts: of each cell, observational `[x, y]` and experimental `[arm, y]`.
-    """
-
-    z: Float[np.ndarray, "num_cells d"]
+    z: Float[np.ndarray, "num_cells d"]  # encoded covariates of each cell
+    # Of each cell, observational `[x, y]` and experimental `[arm, y]`.
     counts: Float[np.ndarray, "num_cells counts"]
 
     def find(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n counts"]:
@@ -41,14 +37,11 @@ class ResidualSampler(Wrapper):
     """Moves a sampler toward the frequencies of each cell; see `pns_infer`'s residual.
 
     A person whose cell is not known gets no counts, and so the widest draws.
-
-    Attributes:
-      cells: counts of the cells.
-      profile: of the residual's settings; every draw has settings of its own.
     """
 
     kind: ClassVar[str] = "residual"
-    cells: CellCounts
+    cells: CellCounts  # counts of the cells
+    # Of the residual's settings; every draw has settings of its own.
     profile: pi.ResidualProfile
 
     @property

@@ -16,13 +16,10 @@ from pns_estimate.methods.wrapper import Wrapper
 @SAMPLERS.register
 @dataclasses.dataclass(frozen=True, eq=False)
 class RidgeSampler(Wrapper):
-    """Moves a sampler as its mean is corrected; see `pns_infer`'s ridge corrections.
-
-    Attributes:
-      correction: of the mean; draws keep their deviations from it, on the logit scale.
-    """
+    """Moves a sampler as its mean is corrected; see `pns_infer`'s ridge corrections."""
 
     kind: ClassVar[str] = "ridge"
+    # Of the mean; draws keep their deviations from it, on the logit scale.
     correction: pi.RidgeCorrection
 
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:

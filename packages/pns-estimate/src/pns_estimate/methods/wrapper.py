@@ -19,14 +19,10 @@ _FILE = "settings.npz"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Wrapper(abc.ABC):
-    """Changes the atoms or the draws of a sampler, and is one itself.
-
-    Attributes:
-      inner: the sampler inside, an ensemble for example.
-    """
+    """Changes the atoms or the draws of a sampler, and is one itself."""
 
     kind: ClassVar[str]
-    inner: Sampler
+    inner: Sampler  # the sampler inside, an ensemble for example
 
     @property
     def has_draws(self) -> bool:
