@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pns_models as pm
 import pytest
+from pns_models._network import NETWORKS
 
 TINY = pm.Backbone(width=8, depth=1, activation="silu")
 SIZES = {"index_dim": 4, "hidden": (8, 8), "prior_hidden": (8,), "num_members": 3}
@@ -19,7 +20,7 @@ SIZES = {"index_dim": 4, "hidden": (8, 8), "prior_hidden": (8,), "num_members": 
 
 def make_config(kind="anchored", backbone=TINY, **sizes):
     """Makes a config of any kind; sizes that it does not have are left out."""
-    config_class = pm.NETWORKS[kind]
+    config_class = NETWORKS[kind]
     names = [field.name for field in dataclasses.fields(config_class)]
     known = {k: v for k, v in {**SIZES, **sizes}.items() if k in names}
     return config_class(backbone, **known)
@@ -116,7 +117,7 @@ def small():
 def fits():
     """One small fit of each kind."""
     with few_optimizations():
-        return {kind: make_fit(kind) for kind in pm.NETWORKS}
+        return {kind: make_fit(kind) for kind in NETWORKS}
 
 
 _COMPILED = []

@@ -10,6 +10,7 @@ import pns_bounds as pb
 import pns_models as pm
 import pytest
 from pns_models import _crossfit, _members, _model, _placement
+from pns_models._links import log_probabilities
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 BACKBONE = pm.Backbone(4, 1, bottleneck=2)
@@ -55,7 +56,7 @@ def test_the_recipe_of_the_least_cross_fitted_loss_is_chosen(folded, result):
     assert tried.members.model.recipe.training == GOOD.recipe.training
     assert len(result.losses) == 1
     # The first of each fold are the members that were judged.
-    logs = pm.log_probabilities(jnp.asarray(tried.held_out[0]), "anchored")
+    logs = log_probabilities(jnp.asarray(tried.held_out[0]), "anchored")
     loss = -sum(
         (cells * np.asarray(part)).sum() / cells.sum()
         for cells, part in zip(folded.counts[1:], logs, strict=True)

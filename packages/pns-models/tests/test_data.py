@@ -7,6 +7,7 @@ import numpy as np
 import pns_models as pm
 import pytest
 from pns_models import _data
+from pns_models._data import split_counts
 
 
 def tables(num_observational=4000, num_experimental=2500, num_columns=4, levels=2):
@@ -93,7 +94,7 @@ def test_weights_are_added():
 
 def test_a_split_keeps_all_units_and_holds_out_the_share_asked_for():
     counts = pm.counts_from_tables(*tables(40_000, 20_000))
-    train, held_out = pm.split_counts(np.random.default_rng(1), counts, 0.2)
+    train, held_out = split_counts(np.random.default_rng(1), counts, 0.2)
     for part in ("observational", "experimental"):
         total = getattr(counts, part)
         sum_of_both = np.zeros_like(total)
@@ -106,7 +107,7 @@ def test_a_split_keeps_all_units_and_holds_out_the_share_asked_for():
         share = getattr(held_out, part).sum() / n
         assert abs(share - 0.2) < 4 * np.sqrt(0.16 / n)
     single = pm.counts_from_tables(*tables(3000, 2000), merge=False)
-    train, held_out = pm.split_counts(np.random.default_rng(1), single, 0.2)
+    train, held_out = split_counts(np.random.default_rng(1), single, 0.2)
     assert len(train.z) + len(held_out.z) == 5000
 
 
@@ -161,7 +162,7 @@ def test_fractional_units_are_held_out_as_often_as_asked():
     counts = pm.counts_from_tables(
         *tables, weights=(np.full(4000, 0.3), np.full(2500, 1.7)), merge=False
     )
-    train, held = pm.split_counts(np.random.default_rng(1), counts, 0.2)
+    train, held = split_counts(np.random.default_rng(1), counts, 0.2)
     for whole, kept, out in zip(counts[1:], train[1:], held[1:], strict=True):
         assert abs(out.sum() / whole.sum() - 0.2) < 0.04
         np.testing.assert_allclose(out.sum() + kept.sum(), whole.sum(), rtol=1e-5)
@@ -184,7 +185,7 @@ def test_fractional_weights_of_merged_rows_lose_no_cell():
     rng = np.random.default_rng(0)
     weights = (rng.uniform(0.5, 1.5, 3000), rng.uniform(0.5, 1.5, 2000))
     counts = pm.counts_from_tables(*tables(3000, 2000), weights=weights, merge=True)
-    train, held = pm.split_counts(np.random.default_rng(1), counts, 0.2)
+    train, held = split_counts(np.random.default_rng(1), counts, 0.2)
     for part, whole, out in zip(train[1:], counts[1:], held[1:], strict=True):
         np.testing.assert_allclose(out.sum() / whole.sum(), 0.2, atol=0.03)
         assert np.all((part > 0) == (whole > 0))  # no cell is lost

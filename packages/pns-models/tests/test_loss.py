@@ -8,13 +8,14 @@ import pns_models as pm
 import pytest
 from flax import nnx
 from pns_models._data import flat_weights
+from pns_models._loss import loss_by_index
 
 LINK = "anchored"
 
 
 @jax.jit
-def loss_by_index(raw, weights, totals):
-    return pm.loss_by_index(raw, weights, totals, LINK)
+def compiled_loss(raw, weights, totals):
+    return loss_by_index(raw, weights, totals, LINK)
 
 
 @pytest.mark.parametrize("kind", ["anchored", "s_learner", "ensemble"])
@@ -27,7 +28,7 @@ def test_counts_and_rows_have_the_same_loss_and_gradient(small, kind):
     def loss(params, z, weights):
         raw = nnx.merge(structure, params).raw(z, indices)
         totals = jnp.array([600.0, 400.0])
-        return pm.loss_by_index(raw, weights, totals, network.link, True).mean()
+        return loss_by_index(raw, weights, totals, network.link, True).mean()
 
     value_and_grad = jax.jit(jax.value_and_grad(loss))
     by_rows, merged = (
@@ -45,7 +46,7 @@ def test_the_loss_is_the_mean_negative_log_likelihood_of_each_source(small):
     tables = small.tables(50, 30)
     counts = pm.counts_from_tables(*tables, merge=True)
     raw = np.random.default_rng(0).normal(size=(1, len(counts.z), 6))
-    loss = loss_by_index(raw, flat_weights(counts), np.array([50.0, 30.0]))
+    loss = compiled_loss(raw, flat_weights(counts), np.array([50.0, 30.0]))
     joint, mu = jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw[0]), LINK))
     expected = 0.0
     for source, (z, x, y) in enumerate(tables):
@@ -63,9 +64,9 @@ def test_weights_may_differ_by_index():
     rng = np.random.default_rng(0)
     raw, weights = rng.normal(size=(3, 7, 6)), rng.random((3, 7, 8))
     totals = np.array([4.0, 5.0])
-    together = loss_by_index(raw, weights, totals)
+    together = compiled_loss(raw, weights, totals)
     for i in range(3):
-        alone = loss_by_index(raw[i : i + 1], weights[i], totals)
+        alone = compiled_loss(raw[i : i + 1], weights[i], totals)
         np.testing.assert_allclose(together[i], alone[0], rtol=1e-5)
 
 
@@ -80,7 +81,7 @@ def experimental_gradient(small, training: bool):
     def gradient(params):
         raw = nnx.merge(structure, params).raw(z, jnp.zeros((1, 0)))
         totals = jnp.array([1.0, 160.0])
-        return pm.loss_by_index(raw, weights, totals, "anchored", training).mean()
+        return loss_by_index(raw, weights, totals, "anchored", training).mean()
 
     return gradient(params)
 

@@ -8,6 +8,7 @@ import pns_models as pm
 import pytest
 from pns_models import _members
 from pns_models._data import flat_weights
+from pns_models._loss import loss_by_index
 from pns_models._network_learner import make_states
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -124,7 +125,7 @@ def test_the_expected_loss_of_a_visit_is_that_of_the_weighted_units(small, folde
     seen, chance = seen_counts(folded, 2), chances(folded, 2)
     units = np.array([seen[:, :4].sum(), seen[:, 4:].sum()])
     dense = np.asarray(weights)[cells.entry] * chance[:, None] * np.repeat(units, 4)
-    expected = jax.jit(pm.loss_by_index, static_argnums=3)(
+    expected = jax.jit(loss_by_index, static_argnums=3)(
         network.encode(cells.standardizer.compiled(cells.z))[None],
         jnp.asarray(dense, jnp.float32),
         jnp.asarray(units, jnp.float32),

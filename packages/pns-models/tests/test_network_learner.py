@@ -9,6 +9,7 @@ import pns_bounds as pb
 import pns_models as pm
 import pytest
 from pns_models import _network_learner, _placement
+from pns_models._links import log_probabilities
 from pns_models._members import make_cells
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -74,7 +75,7 @@ def test_a_saturated_network_reaches_the_weighted_frequencies_of_what_it_saw(
 
 def test_the_held_out_loss_is_that_of_each_fold_by_its_member(folded, members):
     raw = members.raw(folded.counts.z)
-    logs = pm.log_probabilities(raw, "anchored")
+    logs = log_probabilities(raw, "anchored")
     total = 0.0
     for source, cells in enumerate(folded.counts[1:]):
         terms = [

@@ -9,6 +9,8 @@ import pns_models as pm
 import pytest
 from absl.testing import parameterized
 from flax import nnx
+from pns_models._learners import SLearner, TLearner
+from pns_models._links import log_probabilities
 
 KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble"]
 ANCHORED = ["anchored", "hypermodel", "epinet", "ensemble"]
@@ -76,7 +78,7 @@ def test_atoms_are_valid_for_any_finite_numbers(shape):
 def test_free_links_do_violate_constraints():
     raw = jnp.array([0.0, 0, 0, 0, 5, -5])
     assert not pb.is_compatible(pm.atoms_from_raw(raw, "free"))
-    assert pm.SLearner.link == pm.TLearner.link == "free"
+    assert SLearner.link == TLearner.link == "free"
 
 
 class LinkTest(chex.TestCase, parameterized.TestCase):
@@ -87,7 +89,7 @@ class LinkTest(chex.TestCase, parameterized.TestCase):
     def test_log_probabilities_are_the_logarithms_of_the_atoms(self, link):
         raw = 3 * jax.random.normal(jax.random.key(0), (100, 6))
         atoms = self.variant(lambda r: pm.atoms_from_raw(r, link))(raw)
-        logs = self.variant(lambda r: pm.log_probabilities(r, link))(raw)
+        logs = self.variant(lambda r: log_probabilities(r, link))(raw)
         np.testing.assert_allclose(np.exp(logs.joint), atoms.joint, rtol=1e-4)
         np.testing.assert_allclose(np.exp(logs.outcome[..., 1]), atoms.mu, rtol=1e-4)
         np.testing.assert_allclose(

@@ -12,6 +12,7 @@ import pns_models as pm
 import pytest
 from flax import nnx
 from pns_models import _network
+from pns_models._network import NETWORKS
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -52,15 +53,15 @@ def registered(monkeypatch):
 
 
 def test_the_register_holds_our_six_kinds():
-    assert sorted(pm.NETWORKS) == sorted(KINDS)
-    for kind, config_class in pm.NETWORKS.items():
+    assert sorted(NETWORKS) == sorted(KINDS)
+    for kind, config_class in NETWORKS.items():
         assert config_class.kind == kind
         assert config_class() == config_class()
         assert hash(config_class()) == hash(config_class())
         network = nnx.eval_shape(lambda c=config_class: c().make(jax.random.key(0), 2))
         assert isinstance(network, pm.Network)
     with pytest.raises(TypeError):
-        pm.NETWORKS["forest"] = ConstantConfig
+        NETWORKS["forest"] = ConstantConfig
 
 
 @pytest.mark.usefixtures("registered")

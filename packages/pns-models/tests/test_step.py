@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 from pns_models import _noise, _prepare, _step
 from pns_models._loop import next_chunk
+from pns_models._loss import loss_by_index
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -92,7 +93,7 @@ def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_units(small):
         weights = _noise.noisy_weights(run.data.quantiles, which, directions, members)
         totals = jnp.array([300.0, 200.0]) * 64 / 500
         raw = network.raw(z, members)
-        return pm.loss_by_index(raw, weights, totals, "anchored", True).mean()
+        return loss_by_index(raw, weights, totals, "anchored", True).mean()
 
     z, which = np.asarray(run.data.z)[rows], np.asarray(run.data.which)[rows]
     after, losses = next_chunk(run, state, 0, 1)

@@ -5,6 +5,7 @@ import numpy as np
 import pns_models as pm
 import pytest
 from pns_models import _stuck
+from pns_models._links import log_probabilities
 
 
 def tilt(law, direction, size):
@@ -32,7 +33,7 @@ def test_a_member_that_is_stuck_becomes_another_of_its_fold():
     """Units are as the truth has them, and the members err independently about it."""
     rng, fold = np.random.default_rng(0), np.arange(50) % 2
     truth = rng.normal(size=(50, 6))
-    logs = pm.log_probabilities(jnp.asarray(truth), "anchored")
+    logs = log_probabilities(jnp.asarray(truth), "anchored")
     counts = pm.Counts(np.zeros((50, 1)), *(1000 * np.exp(part) for part in logs))
     raw = truth + 0.05 * rng.normal(size=(4, 50, 6))
     by_fold = np.array([[0, 2], [1, 3]])

@@ -1,6 +1,6 @@
 """Anchored and epistemic networks for probabilities of causation, and their training."""
 
-from pns_models._anchored import AnchoredConfig, AnchoredNet
+from pns_models._anchored import AnchoredConfig
 from pns_models._backbone import Backbone
 from pns_models._crossfit import CrossFit, cross_fit
 from pns_models._data import (
@@ -8,10 +8,9 @@ from pns_models._data import (
     empty_table,
     group_rows,
     merge_counts,
-    split_counts,
 )
-from pns_models._ensemble import BootstrapEnsemble, EnsembleConfig, draw_member_weights
-from pns_models._epinet import Epinet, EpinetConfig
+from pns_models._ensemble import EnsembleConfig, draw_member_weights
+from pns_models._epinet import EpinetConfig
 from pns_models._errors import (
     DamagedModelError,
     DivergedError,
@@ -24,8 +23,8 @@ from pns_models._folds import (
     deal_folds,
     deal_held_out,
 )
-from pns_models._functions import PlainFunctions, plain_functions
-from pns_models._hypermodel import Hypermodel, HypermodelConfig
+from pns_models._functions import plain_functions
+from pns_models._hypermodel import HypermodelConfig
 from pns_models._kinds import Kinds
 from pns_models._learner import (
     MEMBERS,
@@ -33,22 +32,18 @@ from pns_models._learner import (
     Members,
     RunContext,
 )
-from pns_models._learners import SLearner, SLearnerConfig, TLearner, TLearnerConfig
+from pns_models._learners import SLearnerConfig, TLearnerConfig
 from pns_models._links import (
-    LogProbabilities,
     atoms_from_raw,
-    log_probabilities,
 )
 from pns_models._loop import History
-from pns_models._loss import loss_by_index
-from pns_models._mlp import Frozen, Kernel, Mlp
+from pns_models._mlp import Frozen, Kernel
 from pns_models._model import FittedModel, load
-from pns_models._network import NETWORKS, Network, NetworkConfig, register_network
+from pns_models._network import Network, register_network
 from pns_models._network_learner import NetworkLearner
 from pns_models._network_members import NetworkMembers
 from pns_models._placement import make_mesh
 from pns_models._presets import PORTFOLIO, PRESETS
-from pns_models._prior import PriorDeviation, prior_sd
 from pns_models._processes import from_writer, is_writer, join_processes
 from pns_models._recipe import Recipe, TrainConfig, make_member_training
 from pns_models._reliability import (
@@ -60,7 +55,6 @@ from pns_models._resamples import Resamples
 from pns_models._rows import (
     SOURCES,
     Rows,
-    Source,
     counts_from_tables,
     distinct_rows,
     merge_rows,
@@ -71,53 +65,40 @@ from pns_models._training import FitResult, fit
 
 __all__ = [
     "MEMBERS",
-    "NETWORKS",
     "PORTFOLIO",
     "PRESETS",
     "SOURCES",
     "AnchoredConfig",
-    "AnchoredNet",
     "Backbone",
-    "BootstrapEnsemble",
     "Counts",
     "CrossFit",
     "DamagedModelError",
     "DivergedError",
     "EnsembleConfig",
-    "Epinet",
     "EpinetConfig",
     "FitResult",
     "FittedModel",
     "FoldedCounts",
     "Frozen",
     "History",
-    "Hypermodel",
     "HypermodelConfig",
     "Kernel",
     "Kinds",
     "Learner",
-    "LogProbabilities",
     "LostProcessError",
     "Members",
-    "Mlp",
     "Network",
-    "NetworkConfig",
     "NetworkLearner",
     "NetworkMembers",
     "NoDrawsError",
-    "PlainFunctions",
-    "PriorDeviation",
     "Recipe",
     "Reliability",
     "ReliabilityCurve",
     "Resamples",
     "Rows",
     "RunContext",
-    "SLearner",
     "SLearnerConfig",
-    "Source",
     "Standardizer",
-    "TLearner",
     "TLearnerConfig",
     "TooFewRowsError",
     "TrainConfig",
@@ -135,8 +116,6 @@ __all__ = [
     "is_writer",
     "join_processes",
     "load",
-    "log_probabilities",
-    "loss_by_index",
     "make_member_training",
     "make_mesh",
     "make_standardizer",
@@ -144,8 +123,6 @@ __all__ = [
     "merge_counts",
     "merge_rows",
     "plain_functions",
-    "prior_sd",
     "register_network",
     "rows_from_tables",
-    "split_counts",
 ]

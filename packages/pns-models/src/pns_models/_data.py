@@ -100,17 +100,6 @@ def split_counts(
 
     Returns:
       Training and held-out counts, each without its empty rows.
-
-    Example:
-      >>> import numpy as np
-      >>> cells = np.full((1, 2, 2), 250.0)  # 1,000 units of each source
-      >>> counts = Counts(np.zeros((1, 1)), cells, cells)
-      >>> rng = np.random.default_rng(0)
-      >>> training, held_out = split_counts(rng, counts, held_out_fraction=0.1)
-      >>> (training.experimental + held_out.experimental).tolist()
-      [[[250.0, 250.0], [250.0, 250.0]]]
-      >>> round(float(held_out.experimental.sum()) / 1000, 1)
-      0.1
     """
     sides = [[], []]
     for cells in counts[1:]:

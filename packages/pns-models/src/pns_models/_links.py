@@ -38,16 +38,6 @@ def log_probabilities(
       link: 'anchored' or 'free'.
       training: stop the gradient of the experimental loss at the joint law, so that
         only observational data train it (app:training).
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> import numpy as np
-      >>> raw = jnp.log(jnp.array([0.2, 0.3, 0.1, 0.4, 1.0, 3.0]))  # arms: 0 and log 3
-      >>> logs = log_probabilities(raw, "free")
-      >>> np.exp(np.asarray(logs.joint, float)).round(3).tolist()
-      [[0.2, 0.3], [0.1, 0.4]]
-      >>> np.exp(np.asarray(logs.outcome, float)).round(3).tolist()
-      [[0.5, 0.5], [0.25, 0.75]]
     """
     shape = raw.shape[:-1]
     joint = jax.nn.log_softmax(raw[..., : pb.BINARY.num_cells])

@@ -23,14 +23,6 @@ def loss_by_index(
       totals: units of each source, by which its sum is divided.
       link: of the network.
       training: stop the experimental gradient at the joint law.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> raw = jnp.log(jnp.array([[[0.2, 0.3, 0.1, 0.4, 1.0, 3.0]]]))  # one row
-      >>> counts = jnp.array([[0.0, 0, 0, 1, 0, 0, 0, 1]])  # x = y = 1 twice
-      >>> loss = loss_by_index(raw, counts, jnp.ones(2), "free")
-      >>> [round(float(value), 3) for value in jnp.exp(-loss)]  # 0.4 times 0.75
-      [0.3]
     """
     logs = log_probabilities(raw, link, training)
     flat, size = raw.shape[:-1], BINARY.num_cells
