@@ -24,7 +24,7 @@ from bootstrap_examples import (
     logistic_outputs,
     solve_anchored,
 )
-from pns_infer.bootstrap import batches as _batches
+from pns_infer.bootstrap import equation as _equation
 from pns_infer.bootstrap.multiplier import SolveStatus
 
 EXACT = pi.SolveConfig(damping=0.0, tolerance=1e-5, draws_per_batch=1000)
@@ -96,7 +96,7 @@ def test_shifts_solve_the_dense_system(scope, direct_up_to):
     matrix = dense_curvature("ggn")[-num_moving:, -num_moving:]
     matrix = matrix + 0.05 * np.eye(num_moving)
     for draw, shift in enumerate(result.shifts):
-        normals = _batches.multipliers(result.key, result.batches, draw)[: len(z)]
+        normals = _equation.multipliers(result.key, result.equation, draw)[: len(z)]
         weights = np.sqrt(counts) * normals / column_sizes()
         scores = np.einsum("nc,ncp->p", weights, dense_scores()[..., -num_moving:])
         np.testing.assert_allclose(shift, -np.linalg.solve(matrix, scores), atol=1e-4)

@@ -1,5 +1,7 @@
 """The matrix by rows of its root against Jacobians, Hessians and the books."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,15 +15,13 @@ from bootstrap_examples import (
     logistic_data,
     solve_anchored,
 )
-from pns_infer.bootstrap import batches as _batches
+from pns_infer.bootstrap import equation as _equation
 from pns_infer.bootstrap import gauss_newton as _gauss_newton
 
 
 def test_the_matrix_is_that_of_jacobians_and_fisher_matrices():
     result = solve_anchored()
-    found = _gauss_newton.gauss_newton_matrix(
-        result.problem, result.params, result.batches
-    )
+    found = _gauss_newton.gauss_newton_matrix(result.equation)
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, found.T)
     np.testing.assert_allclose(found, dense_curvature("ggn"), atol=2e-6)
@@ -36,20 +36,19 @@ def test_the_matrix_of_a_logistic_model_is_its_hessian():
         losses = LOGISTIC.losses(LOGISTIC.outputs(unravel(v), z), None, counts)
         return jnp.sum(losses) / counts.sum()
 
-    cells = _batches.make_batches(
-        jnp.asarray(z), jnp.asarray(counts), LOGISTIC.columns, batch=150
+    equation = _equation.make_equation(
+        LOGISTIC, params, jnp.asarray(z), jnp.asarray(counts), batch=150
     )
-    found = _gauss_newton.gauss_newton_matrix(LOGISTIC, params, cells)
+    found = _gauss_newton.gauss_newton_matrix(equation)
     np.testing.assert_allclose(found, jax.hessian(loss)(vector), atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [7, 64])
 def test_blocks_of_rows_change_nothing(rows, monkeypatch):
     result = solve_anchored()
-    arguments = (result.problem, result.params, result.batches)
-    whole = _gauss_newton.gauss_newton_matrix(*arguments)
+    whole = _gauss_newton.gauss_newton_matrix(result.equation)
     monkeypatch.setattr(_gauss_newton, "_ROWS", rows)
-    parts = _gauss_newton.gauss_newton_matrix(*arguments)
+    parts = _gauss_newton.gauss_newton_matrix(result.equation)
     np.testing.assert_allclose(parts, whole, atol=1e-6)
 
 
@@ -59,10 +58,10 @@ def test_a_cell_of_many_units_costs_what_a_cell_of_one_does():
     num_arms = (counts[:, 4:].reshape(-1, 2, 2).sum(axis=2) > 0).sum()
     rows = []
     for factor in (1, 100):
-        cells = _batches.make_batches(
-            jnp.asarray(z), jnp.asarray(factor * counts), ANCHORED["full"].columns, 64
+        equation = _equation.make_equation(
+            ANCHORED["full"], params, jnp.asarray(z), jnp.asarray(factor * counts), 64
         )
-        _, roots = _gauss_newton._split_fisher(ANCHORED["full"], params, cells)
+        _, roots = _gauss_newton._split_fisher(equation)
         rows.append(len(roots))
     assert rows == [3 * len(z) + num_arms] * 2
     assert num_arms < 2 * len(z)  # some have none
@@ -73,5 +72,5 @@ def test_parameters_that_are_not_finite_are_refused():
     body, head = result.params
     with pytest.raises(pb.InputError, match="params must be finite"):
         _gauss_newton.gauss_newton_matrix(
-            result.problem, (body * np.nan, head), result.batches
+            dataclasses.replace(result.equation, params=(body * np.nan, head))
         )

@@ -14,9 +14,7 @@ DAMPING = 1e-3
 def preconditioner(rank, **options):
     result = solve_anchored()
     config = anchored_config(damping=DAMPING, preconditioner_rank=rank, **options)
-    return _preconditioner.make_preconditioner(
-        result.problem, config, result.params, result.batches
-    )
+    return _preconditioner.make_preconditioner(result.equation, config)
 
 
 def preconditioned(rank):
@@ -57,10 +55,8 @@ def test_directions_are_orthonormal_and_batches_change_nothing():
 
 def test_a_curvature_of_zero_leaves_vectors_as_they_are():
     result = solve_anchored()
-    empty = result.batches._replace(counts=0 * result.batches.counts)
-    found = _preconditioner.make_preconditioner(
-        result.problem, anchored_config(), result.params, empty
-    )
+    empty = dataclasses.replace(result.equation, counts=0 * result.equation.counts)
+    found = _preconditioner.make_preconditioner(empty, anchored_config())
     vector = np.linspace(-1, 1, 42, dtype=np.float32)
     np.testing.assert_array_equal(found(vector), vector)
 
@@ -73,10 +69,7 @@ def test_few_steps_suffice_with_the_preconditioner_alone():
     right = np.random.default_rng(0).standard_normal((4, 42)).astype(np.float32)
     residuals = [
         _solve.make_solver(
-            result.problem,
-            dataclasses.replace(config, preconditioner_rank=rank),
-            result.params,
-            result.batches,
+            result.equation, dataclasses.replace(config, preconditioner_rank=rank)
         )(right)[1].max()
         for rank in (0, 35)
     ]
@@ -87,7 +80,5 @@ def test_other_curvatures_have_none():
     """They may be far from the matrix that is never negative."""
     result = solve_anchored()
     config = anchored_config(curvature="hessian", preconditioner_rank=20)
-    found = _preconditioner.make_preconditioner(
-        result.problem, config, result.params, result.batches
-    )
+    found = _preconditioner.make_preconditioner(result.equation, config)
     assert found.basis.shape == (0, 42)

@@ -1,5 +1,6 @@
 """Solves against dense linear algebra."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ import pns_bounds as pb
 import pytest
 from bootstrap_examples import (
     anchored_config,
-    anchored_data,
     dense_curvature,
     solve_anchored,
 )
@@ -28,13 +28,9 @@ def test_solutions_are_those_of_the_dense_system(
     scope, direct_up_to, curvature, transpose
 ):
     result = solve_anchored(scope)
-    params, *_ = anchored_data()
-    moving = params if scope == "full" else params[1]
     solve = _solve.make_solver(
-        result.problem,
+        result.equation,
         anchored_config(curvature=curvature, damping=0.2, direct_up_to=direct_up_to),
-        moving,
-        result.batches,
         transpose,
     )
     dense = dense_curvature(curvature)
@@ -70,18 +66,19 @@ def test_solutions_are_those_of_the_dense_system(
 def test_a_matrix_that_cannot_be_factored_is_refused(curvature, damping, expected):
     """All cells are alike and lack a covariate: directions without any information."""
     result = solve_anchored()
-    alike = result.batches._replace(inputs=result.batches.inputs * 0)
+    alike = dataclasses.replace(result.equation, inputs=result.equation.inputs * 0)
     config = anchored_config(curvature=curvature, damping=damping)
     with pytest.raises(pb.InputError, match=expected):
-        _solve.make_solver(result.problem, config, result.params, alike)
+        _solve.make_solver(alike, config)
 
 
 def test_a_matrix_that_is_not_finite_is_refused():
     result = solve_anchored()
     config = anchored_config(curvature="hessian")
     params = jax.tree.map(lambda leaf: leaf * np.nan, result.params)
+    lost = dataclasses.replace(result.equation, params=params)
     with pytest.raises(pb.InputError, match="params and outputs must be finite"):
-        _solve.make_solver(result.problem, config, params, result.batches)
+        _solve.make_solver(lost, config)
 
 
 @pytest.mark.slow

@@ -1,50 +1,17 @@
 """Scores and the derivative J of the estimating equation, a batch of cells at a time.
 
-Symbols are those of `problem`. Parameters are one vector here, in the order of
-`ravel_pytree`. Every jitted function takes the problem as a static argument, which is equal
-by value, and the parameters as a tree of arrays, from which it makes the vector inside:
-nothing is compiled twice for equal problems, nor for another damping.
+Symbols are those of `problem`.
 """
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from pns_infer.bootstrap.batches import Batches, batch_multipliers
+from pns_infer.bootstrap.equation import Equation, Vector, batch_multipliers
 from pns_infer.bootstrap.problem import BootstrapProblem, Curvature
-
-Vector = Float[Array, " num_parameters"]
-
-
-class Equation(NamedTuple):
-    """Psi around the estimate. It exists inside a trace only."""
-
-    problem: BootstrapProblem
-    vector: Vector  # the estimate
-    outputs: Callable[[jax.Array, jax.Array], jax.Array]  # of a vector and inputs
-    batches: Batches
-    damping: float | Float[Array, ""]  # added to the diagonal of J
-
-
-def make_equation(
-    problem: BootstrapProblem,
-    params: PyTree,
-    batches: Batches,
-    damping: float | Float[Array, ""] = 0.0,
-) -> Equation:
-    """Flattens the parameters."""
-    vector, unravel = ravel_pytree(params)
-
-    def outputs(v: jax.Array, inputs: jax.Array) -> jax.Array:
-        return problem.function(unravel(v), inputs)
-
-    return Equation(problem, vector, outputs, batches, damping)
 
 
 def output_gradient(
@@ -57,34 +24,36 @@ def output_gradient(
     return jax.grad(lambda o: jnp.sum(problem.losses(o, frozen, weights)))(outputs)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit
 def multiplied_scores(
-    problem: BootstrapProblem,
-    params: PyTree,
-    batches: Batches,
-    key: PRNGKeyArray,
-    draws: Int[Array, " d"],
+    equation: Equation, key: PRNGKeyArray, draws: Int[Array, " d"]
 ) -> Float[Array, "d num_parameters"]:
     """Sums multiplied scores: G of each of these draws."""
-    equation = make_equation(problem, params, batches)
+    problem, vector = equation.problem, equation.vector
 
     def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
         number, inputs, counts = batch
-        outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), equation.vector)
+        outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), vector)
 
         def of_draw(draw: jax.Array) -> jax.Array:
             normals = batch_multipliers(key, draw, number, counts.shape)
-            weights = jnp.sqrt(counts) * normals / batches.sizes
+            weights = jnp.sqrt(counts) * normals / equation.sizes
             return pull(output_gradient(problem, outputs, outputs, weights))[0]
 
         return total + jax.vmap(of_draw)(draws), None
 
-    start = jnp.zeros((len(draws), len(equation.vector)), equation.vector.dtype)
-    numbered = (jnp.arange(len(batches.inputs)), batches.inputs, batches.counts)
+    start = jnp.zeros((len(draws), len(vector)), vector.dtype)
+    numbers = jnp.arange(len(equation.inputs))
+    numbered = (numbers, equation.inputs, equation.counts)
     return jax.lax.scan(add, start, numbered)[0]
 
 
-def product(equation: Equation, curvature: Curvature, direction: Vector) -> Vector:
+def product(
+    equation: Equation,
+    curvature: Curvature,
+    damping: float | Float[Array, ""],
+    direction: Vector,
+) -> Vector:
     """Computes (J + damping) direction."""
     of_batch = {
         "ggn": _ggn_product,
@@ -96,45 +65,40 @@ def product(equation: Equation, curvature: Curvature, direction: Vector) -> Vect
         part = of_batch(equation, *batch, direction)
         return total + part, None
 
-    parts = (equation.batches.inputs, equation.batches.counts)
-    return jax.lax.scan(add, equation.damping * direction, parts)[0]
+    batches = (equation.inputs, equation.counts)
+    return jax.lax.scan(add, damping * direction, batches)[0]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=1)
 def dense_matrix(
-    problem: BootstrapProblem,
-    curvature: Curvature,
-    params: PyTree,
-    batches: Batches,
+    equation: Equation, curvature: Curvature
 ) -> Float[Array, "num_parameters num_parameters"]:
     """Forms J, 64 columns at a time."""
-    equation = make_equation(problem, params, batches)
-    size = len(equation.vector)
+    vector = equation.vector
     columns = jax.lax.map(
-        functools.partial(product, equation, curvature),
-        jnp.eye(size, dtype=equation.vector.dtype),
-        batch_size=min(64, size),
+        functools.partial(product, equation, curvature, 0.0),
+        jnp.eye(len(vector), dtype=vector.dtype),
+        batch_size=min(64, len(vector)),
     )
     return columns.T  # row i of the products is J e_i
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit
 def influence(
-    problem: BootstrapProblem, params: PyTree, batches: Batches, direction: Vector
+    equation: Equation, direction: Vector
 ) -> Float[Array, "num_batches batch num_columns"]:
     """Computes each cell's and column's score along a direction, times sqrt(count) / n."""
-    equation = make_equation(problem, params, batches)
 
     def of_batch(batch: tuple) -> jax.Array:
         inputs, counts = batch
         outputs, change = jax.jvp(
             lambda v: equation.outputs(v, inputs), (equation.vector,), (direction,)
         )
-        _, scores = _column_scores(problem, outputs, counts.shape)
+        _, scores = _column_scores(equation.problem, outputs, counts.shape)
         along = jnp.einsum("cnk,nk->nc", scores, change)
-        return along * jnp.sqrt(counts) / batches.sizes
+        return along * jnp.sqrt(counts) / equation.sizes
 
-    return jax.lax.map(of_batch, (batches.inputs, batches.counts))
+    return jax.lax.map(of_batch, (equation.inputs, equation.counts))
 
 
 def _score_derivative(
@@ -149,7 +113,7 @@ def _score_derivative(
     def psi(v: jax.Array) -> jax.Array:
         outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), v)
         frozen = jax.lax.stop_gradient(outputs) if hold else outputs
-        weights = counts / equation.batches.sizes
+        weights = counts / equation.sizes
         return pull(output_gradient(equation.problem, outputs, frozen, weights))[0]
 
     return jax.jvp(psi, (equation.vector,), (direction,))[1]
@@ -181,7 +145,7 @@ def output_fisher(
     losses, scores = _column_scores(equation.problem, outputs, counts.shape)
     trial = np.array(equation.problem.columns.trial)
     same = jnp.asarray(trial[:, None] == trial[None, :], counts.dtype)
-    expected = jnp.exp(-losses).T * (counts @ same) / equation.batches.sizes  # [n, c]
+    expected = jnp.exp(-losses).T * (counts @ same) / equation.sizes  # [n, c]
     return jnp.einsum("nc,cni,cnj->nij", expected, scores, scores)
 
 

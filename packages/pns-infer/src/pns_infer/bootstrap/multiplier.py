@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
-from pns_infer.bootstrap.batches import Batches, check_cells, make_batches
 from pns_infer.bootstrap.curvature import multiplied_scores
 from pns_infer.bootstrap.draws import Points, bootstrap_draws, split_inputs
+from pns_infer.bootstrap.equation import Equation, check_cells, make_equation
 from pns_infer.bootstrap.problem import BootstrapProblem, ModelFunction, SolveConfig
 from pns_infer.bootstrap.solve import make_solver
 from pns_infer.core.inputs import check_at_least
@@ -46,7 +46,7 @@ class BootstrapResult:
       config: of the solves.
       params: the estimate.
       key: made the multipliers.
-      batches: the data.
+      equation: that was solved, with the data.
     """
 
     shifts: Float[np.ndarray, "num_draws num_parameters"] = dataclasses.field(
@@ -57,7 +57,7 @@ class BootstrapResult:
     config: SolveConfig
     params: PyTree = dataclasses.field(repr=False)
     key: PRNGKeyArray = dataclasses.field(repr=False)
-    batches: Batches = dataclasses.field(repr=False)
+    equation: Equation = dataclasses.field(repr=False)
 
     @property
     def num_draws(self) -> int:
@@ -155,16 +155,14 @@ def solve_bootstrap(
     check_cells(z, counts, problem.columns)
     check_at_least("num_draws", num_draws, 2)
     moving, inputs = split_inputs(problem, params, z)
-    batches = make_batches(inputs, counts, problem.columns, config.rows_per_batch)
-    solve = make_solver(problem, config, moving, batches)
-    parts = np.split(
-        np.arange(num_draws),
-        np.arange(config.draws_per_batch, num_draws, config.draws_per_batch),
-    )
-    scores = np.concatenate(
-        [multiplied_scores(problem, moving, batches, key, draws) for draws in parts]
-    )
-    solutions, residuals = solve(scores)
+    equation = make_equation(problem, moving, inputs, counts, config.rows_per_batch)
+    solve = make_solver(equation, config)
+    step = config.draws_per_batch
+    scores = [
+        multiplied_scores(equation, key, np.arange(i, min(i + step, num_draws)))
+        for i in range(0, num_draws, step)
+    ]
+    solutions, residuals = solve(np.concatenate(scores))
     result = BootstrapResult(
         shifts=-solutions,
         residuals=residuals,
@@ -172,7 +170,7 @@ def solve_bootstrap(
         config=config,
         params=params,
         key=key,
-        batches=batches,
+        equation=equation,
     )
     if not result.converged:
         warnings.warn(result.message, NotConvergedWarning, stacklevel=2)

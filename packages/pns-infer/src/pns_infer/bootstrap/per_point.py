@@ -8,9 +8,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from pns_infer.bootstrap.batches import multipliers
 from pns_infer.bootstrap.curvature import influence
 from pns_infer.bootstrap.draws import Points, split_inputs
+from pns_infer.bootstrap.equation import multipliers
 from pns_infer.bootstrap.multiplier import BootstrapResult
 from pns_infer.bootstrap.problem import ModelFunction
 from pns_infer.bootstrap.solve import make_solver
@@ -27,20 +27,20 @@ def per_point_draws(
     Returns what `BootstrapResult.draws` returns, for a function with one array as its
     result.
     """
-    problem, batches = result.problem, result.batches
+    problem, equation = result.problem, result.equation
     function = problem.function if function is None else function
     params, inputs = split_inputs(problem, result.params, jnp.asarray(z))
-    solve = make_solver(problem, result.config, params, batches, transpose=True)
+    solve = make_solver(equation, result.config, transpose=True)
     points = []
     for i in range(len(inputs)):
         value, gradients = _value_and_gradients(function, params, inputs[i : i + 1])
         solution, _ = solve(gradients)
         influences = jnp.stack(
-            [influence(problem, params, batches, direction) for direction in solution]
+            [influence(equation, direction) for direction in solution]
         ).reshape(len(gradients), -1)
         moved = np.stack(
             [
-                np.asarray(influences @ multipliers(result.key, batches, draw).ravel())
+                np.asarray(influences @ multipliers(result.key, equation, draw).ravel())
                 for draw in range(result.num_draws)
             ]
         )

@@ -12,60 +12,45 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
-from pns_infer.bootstrap.batches import Batches
-from pns_infer.bootstrap.curvature import make_equation, product
-from pns_infer.bootstrap.problem import BootstrapProblem, SolveConfig
+from pns_infer.bootstrap.curvature import product
+from pns_infer.bootstrap.equation import Equation, Vector
+from pns_infer.bootstrap.problem import SolveConfig
 
-_PRECISION = (
-    1e-6  # of a product in single precision, relative to the largest eigenvalue
-)
+_PRECISION = 1e-6  # of a product in single precision, beside the largest eigenvalue
 
 
 class Preconditioner(NamedTuple):
-    """Shrinks a vector along some directions, and leaves it as it is along the rest.
+    """Shrinks a vector along some directions, and leaves it as it is along the rest."""
 
-    Attributes:
-      basis: the directions, orthonormal.
-      shrinkage: the part that is taken away.
-    """
+    basis: Float[Array | np.ndarray, "rank num_parameters"]  # orthonormal
+    shrinkage: Float[Array | np.ndarray, " rank"]  # the part that is taken away
 
-    basis: Float[Array | np.ndarray, "rank num_parameters"]
-    shrinkage: Float[Array | np.ndarray, " rank"]
-
-    def __call__(
-        self, vector: Float[Array, " num_parameters"]
-    ) -> Float[Array, " num_parameters"]:
+    def __call__(self, vector: Vector) -> Vector:
         """Multiplies by the approximate inverse, up to a factor."""
         return vector - (self.shrinkage * (self.basis @ vector)) @ self.basis
 
 
-def make_preconditioner(
-    problem: BootstrapProblem, config: SolveConfig, params: PyTree, batches: Batches
-) -> Preconditioner:
+def make_preconditioner(equation: Equation, config: SolveConfig) -> Preconditioner:
     """Approximates the inverse of 'ggn' with damping; does nothing for other curvatures.
 
     Those may be negative, where a Nystrom approximation does not exist.
     """
-    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+    num_parameters = equation.num_parameters
     wanted = config.preconditioner_rank if config.curvature == "ggn" else 0
     rank = min(wanted, num_parameters)
     rng = np.random.default_rng(0)  # decides how quickly solves end, not where
     sketch = np.linalg.qr(rng.standard_normal((num_parameters, rank)))[0].T
-    dtype = jax.dtypes.canonicalize_dtype(float)
+    dtype, size = jax.dtypes.canonicalize_dtype(float), config.draws_per_batch
     products = [
-        np.asarray(_products(problem, params, batches, some.astype(dtype)), float)
-        for some in _split(sketch, config.draws_per_batch)
+        np.asarray(_products(equation, sketch[i : i + size].astype(dtype)), float)
+        for i in range(0, rank, size)
     ]
     values, basis = _leading_pairs(sketch, np.concatenate(products or [sketch]))
     smallest = np.min(values, initial=np.inf)
     shrinkage = 1 - (smallest + config.damping) / (values + config.damping)
     return Preconditioner(basis.astype(dtype), shrinkage.astype(dtype))
-
-
-def _split(vectors: np.ndarray, size: int) -> list[np.ndarray]:
-    return [vectors[i : i + size] for i in range(0, len(vectors), size)]
 
 
 def _leading_pairs(
@@ -83,12 +68,8 @@ def _leading_pairs(
     return values, (vectors / np.sqrt(values)).T @ half
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit
 def _products(
-    problem: BootstrapProblem,
-    params: PyTree,
-    batches: Batches,
-    directions: Float[Array, "d num_parameters"],
+    equation: Equation, directions: Float[Array, "d num_parameters"]
 ) -> Float[Array, "d num_parameters"]:
-    equation = make_equation(problem, params, batches)
-    return jax.vmap(functools.partial(product, equation, "ggn"))(directions)
+    return jax.vmap(functools.partial(product, equation, "ggn", 0.0))(directions)

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 import pns_bounds as pb
 from jax.scipy.sparse.linalg import cg, gmres
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 from scipy import linalg
 
-from pns_infer.bootstrap.batches import Batches
-from pns_infer.bootstrap.curvature import dense_matrix, make_equation, product
+from pns_infer.bootstrap.curvature import dense_matrix, product
+from pns_infer.bootstrap.equation import Equation
 from pns_infer.bootstrap.gauss_newton import gauss_newton_matrix
 from pns_infer.bootstrap.preconditioner import Preconditioner, make_preconditioner
-from pns_infer.bootstrap.problem import BootstrapProblem, Curvature, SolveConfig
+from pns_infer.bootstrap.problem import Curvature, SolveConfig
 
 Vectors = Float[np.ndarray, "d num_parameters"]
 Residuals = Float[np.ndarray, " d"]  # relative
@@ -33,11 +33,7 @@ class _Method(NamedTuple):
 
 
 def make_solver(
-    problem: BootstrapProblem,
-    config: SolveConfig,
-    params: PyTree,
-    batches: Batches,
-    transpose: bool = False,
+    equation: Equation, config: SolveConfig, transpose: bool = False
 ) -> Solver:
     """Prepares the solves: direct up to some number of parameters, then iterative.
 
@@ -45,28 +41,18 @@ def make_solver(
     with the transpose of J; only that of 'estimating_equation' is another matrix.
     """
     transpose = transpose and config.curvature == "estimating_equation"
-    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
-    if num_parameters <= config.direct_up_to:
-        matrix = _damped_matrix(problem, config, params, batches)
+    if equation.num_parameters <= config.direct_up_to:
+        if config.curvature == "ggn":
+            matrix = gauss_newton_matrix(equation)
+        else:
+            matrix = np.array(dense_matrix(equation, config.curvature), float)
+        matrix[np.diag_indices(len(matrix))] += config.damping
         return _make_direct(matrix.T if transpose else matrix, config)
     method = _Method(config.curvature, config.max_iterations, transpose)
-    preconditioner = make_preconditioner(problem, config, params, batches)
+    preconditioner = make_preconditioner(equation, config)
     return functools.partial(
-        _solve_in_batches, problem, config, method, params, batches, preconditioner
+        _solve_in_batches, equation, config, method, preconditioner
     )
-
-
-def _damped_matrix(
-    problem: BootstrapProblem, config: SolveConfig, params: PyTree, batches: Batches
-) -> Matrix:
-    if config.curvature == "ggn":
-        matrix = gauss_newton_matrix(problem, params, batches)
-    else:
-        matrix = np.array(
-            dense_matrix(problem, config.curvature, params, batches), float
-        )
-    matrix[np.diag_indices(len(matrix))] += config.damping
-    return matrix
 
 
 def _make_direct(matrix: Matrix, config: SolveConfig) -> Solver:
@@ -105,11 +91,9 @@ def _solve_directly(
 
 
 def _solve_in_batches(
-    problem: BootstrapProblem,
+    equation: Equation,
     config: SolveConfig,
     method: _Method,
-    params: PyTree,
-    batches: Batches,
     preconditioner: Preconditioner,
     right: Vectors,
 ) -> tuple[Vectors, Residuals]:
@@ -118,15 +102,9 @@ def _solve_in_batches(
     size = config.draws_per_batch * jax.local_device_count()
     for start in range(0, len(right), size):
         batch = right[start : start + size]
+        limits = (config.damping, config.tolerance)
         solution, gap = _solve_iteratively(
-            problem,
-            method,
-            params,
-            batches,
-            preconditioner,
-            _spread(batch),
-            config.damping,
-            config.tolerance,
+            method, equation, preconditioner, _spread(batch), *limits
         )
         solutions.append(np.asarray(solution)[: len(batch)])
         gaps.append(np.asarray(gap)[: len(batch)])
@@ -144,22 +122,23 @@ def _spread(right: Vectors) -> Vectors | Float[Array, "filled num_parameters"]:
     return jax.device_put(filled, sharding)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=0)
 def _solve_iteratively(
-    problem: BootstrapProblem,
     method: _Method,
-    params: PyTree,
-    batches: Batches,
+    equation: Equation,
     preconditioner: Preconditioner,
     right: Float[Array, "d num_parameters"],
     damping: float,
     tolerance: float,
 ) -> tuple[Float[Array, "d num_parameters"], Float[Array, "d num_parameters"]]:
     """Returns solutions, and what they leave of the right-hand sides."""
-    equation = make_equation(problem, params, batches, damping)
-    apply = functools.partial(product, equation, method.curvature)
+    apply = functools.partial(product, equation, method.curvature, damping)
     if method.transpose:
-        apply = _transposed(apply, equation.vector)
+        transposed = jax.linear_transpose(apply, equation.vector)
+
+        def apply(direction: jax.Array) -> jax.Array:
+            return transposed(direction)[0]
+
     if method.curvature == "estimating_equation":
         restart = min(20, method.max_iterations)
         cycles = -(-method.max_iterations // restart)
@@ -168,13 +147,6 @@ def _solve_iteratively(
         solve = functools.partial(cg, apply, maxiter=method.max_iterations)
     solutions = jax.vmap(lambda b: solve(b, tol=tolerance, M=preconditioner)[0])(right)
     return solutions, jax.vmap(apply)(solutions) - right
-
-
-def _transposed(
-    apply: Callable[[jax.Array], jax.Array], vector: jax.Array
-) -> Callable[[jax.Array], jax.Array]:
-    transposed = jax.linear_transpose(apply, vector)
-    return lambda direction: transposed(direction)[0]
 
 
 def _relative(gap: Vectors, right: Vectors) -> Residuals:
