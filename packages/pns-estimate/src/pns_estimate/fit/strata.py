@@ -99,8 +99,8 @@ def _first_size(num_rows: int, num_people: float) -> int:
 
 
 def _least_people(
-    observational: Float[np.ndarray, "num_strata 2 2"],
-    experimental: Float[np.ndarray, "num_strata 2 2"],
+    observational: Float[np.ndarray, "num_strata treatments levels"],
+    experimental: Float[np.ndarray, "num_strata treatments levels"],
 ) -> float:
     """Returns the least size of a table in a stratum, an arm counted twice."""
     return min(observational.sum((1, 2)).min(), 2 * experimental.sum(2).min())

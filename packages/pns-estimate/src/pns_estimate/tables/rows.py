@@ -187,7 +187,7 @@ def read_rows(
         rows, place, _ = pm.merge_rows(given, _keeps_weights(roles))
         parts = [table.frame for table in tables if isinstance(table, Frame)]
     else:
-        given = rows = held.merge()
+        given = rows = held.merge(tables[-1].name)
         place, parts = None, held.people
     weights = given.weights
     if roles.weights_are == "sampling":
@@ -220,15 +220,19 @@ class _Held:
         self.people.append(frame[self._columns])
         pending = sum(len(rows.z) for rows in self.batches[1:])
         if pending > max(_PENDING, len(self.batches[0].z)):
-            self._limit.check(name, len(self.merge().z))
+            self.merge(name)
 
-    def merge(self) -> pm.Rows:
-        """Merges all batches."""
+    def merge(self, name: str) -> pm.Rows:
+        """Merges all batches; raises if what is left takes too much memory.
+
+        Args:
+          name: of the table that is read.
+        """
         joined = _join(self.batches)
         rows, _, first = pm.merge_rows(joined, _keeps_weights(self._roles))
         people = pd.concat(self.people, ignore_index=True).iloc[first]
         self.batches, self.people = [rows], [people.reset_index(drop=True)]
-        self._limit.check("last", len(rows.z))
+        self._limit.check(name, len(rows.z))
         return rows
 
 
