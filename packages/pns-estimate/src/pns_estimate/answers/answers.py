@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+import pns_bounds as pb
 
 from pns_estimate.answers.averages import Averages, find_averages
 from pns_estimate.answers.decisions import Decision, check_decision, decide
@@ -88,22 +89,13 @@ class Answers:
     def intervals(self) -> dict[str, pd.DataFrame]:
         """The interval of each person, by estimand; the one asked for comes first."""
         alpha, target = self.question.alpha, self.question.target
-        return {
-            estimand.name: self.prediction.intervals(alpha, estimand, target)
-            for estimand in self.question.estimands()
-        }
+        return self._each(lambda e: self.prediction.intervals(alpha, e, target))
 
     @cached_property
     def bands(self) -> dict[str, pd.DataFrame] | Unanswered:
         """Lower ends that hold for all people at once, by estimand."""
-        return attempt(
-            lambda: {
-                estimand.name: self.prediction.band(
-                    self.question.alpha, estimand, "lower"
-                )
-                for estimand in self.question.estimands()
-            }
-        )
+        band, alpha = self.prediction.band, self.question.alpha
+        return attempt(lambda: self._each(lambda e: band(alpha, e, "lower")))
 
     @cached_property
     def averages(self) -> Averages:
@@ -115,13 +107,8 @@ class Answers:
     @cached_property
     def subgroups(self) -> dict[str, pd.DataFrame] | Unanswered:
         """Averages of subgroups, by estimand; of the people of the tables if there."""
-        source = self.prediction if self.population is None else self.population
-        return attempt(
-            lambda: {
-                estimand.name: source.subgroups(None, self.question.alpha, estimand)
-                for estimand in self.question.estimands()
-            }
-        )
+        source, alpha = self.population or self.prediction, self.question.alpha
+        return attempt(lambda: self._each(lambda e: source.subgroups(None, alpha, e)))
 
     @cached_property
     def sorted_groups(self) -> SortedPeople | Unanswered:
@@ -156,6 +143,9 @@ class Answers:
     def checks(self) -> Checks | Unanswered:
         """What was tested on the way to the averages."""
         return self._of_tables(_find_checks)
+
+    def _each(self, ask: Callable[[pb.Estimand], _Part]) -> dict[str, _Part]:
+        return {estimand.name: ask(estimand) for estimand in self.question.estimands()}
 
     def _of_tables(self, ask: Callable[[Population], _Part]) -> _Part | Unanswered:
         population = self.population

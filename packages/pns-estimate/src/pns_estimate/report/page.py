@@ -90,10 +90,8 @@ def make_page(answers: Answers) -> str:
 
 def make_numbers(answers: Answers) -> dict[str, Json]:
     """Collects what the page says in numbers, as JSON holds it."""
-    summary, groups, decisions = (
-        *(answers.summary, answers.sorted_groups),
-        answers.decisions,
-    )
+    summary, groups = answers.summary, answers.sorted_groups
+    decisions = answers.decisions
     averages = {n: t.to_dict("index") for n, t in answers.averages.by_estimand.items()}
     refusals = {n: _not_given(why) for n, why in answers.averages.refusals.items()}
     sorted_groups = recommendations = None
