@@ -68,19 +68,13 @@ def make_held_out_units(
     groups: Any = None,
     weights_are: WeightsAre = "sampling",
 ) -> HeldOutUnits:
-    """Checks arrays and puts them together.
+    """Checks arrays and puts them together; see `HeldOutUnits`.
 
-    Args:
-      atoms: held-out estimates [n]; they need not be compatible.
-      is_experimental: which rows are experimental.
-      x: 0 or 1.
-      y: 0 or 1.
-      assignment: probability of arm 1, a number or one for each row.
-      weights: positive; 1 if None.
-      ratio: positive; see `HeldOutUnits`.
-      groups: [n] labels of clusters; every row is its own if None.
-      weights_are: 'sampling': a row is one unit that stands for w. 'frequency': it is w
-        independent units with the same values; within groups nothing is independent.
+    Atoms need not be compatible. The assignment is a number, or one for each row;
+    groups are labels of clusters, where every row is its own if None. With
+    weights_are='sampling' a row of weight w is one unit that stands for w; with
+    'frequency' it is w independent units with the same values, but within groups
+    nothing is independent.
 
     Example:
       >>> import numpy as np

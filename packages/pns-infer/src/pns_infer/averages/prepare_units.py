@@ -14,10 +14,8 @@ from pns_infer.averages.source_model import SourceComparison, target_ratio
 class PreparedUnits(NamedTuple):
     """Findings about the two sources, and the units that averages are computed from.
 
-    Attributes:
-      units: with shifted mu, and a ratio where the sources' laws differ.
-      arms: how far mu was shifted in each arm.
-      comparison: of the sources' covariates.
+    Units have shifted mu (`arms` says how far), and a ratio where the laws of the
+    sources' covariates differ.
     """
 
     units: HeldOutUnits

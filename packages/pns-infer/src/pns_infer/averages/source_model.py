@@ -24,10 +24,8 @@ Transform = Callable[[np.ndarray], np.ndarray]  # makes features of a block of r
 class SourceComparison(NamedTuple):
     """Whether the covariates of both sources have one law.
 
-    Attributes:
-      laws: test of that hypothesis.
-      chance: of each row to be experimental given its covariates, by a model that did
-        not see it; None where the laws agree.
+    `chance` is that of each row to be experimental given its covariates, by a model
+    that did not see it; None where the laws agree.
     """
 
     laws: ScoreTest

@@ -96,17 +96,11 @@ def calibrate_draws(
 ) -> DrawCalibration:
     """Chooses the scale of draws by the joint likelihood of held-out units.
 
-    Args:
-      draws: [num_draws, num_points] at the held-out points.
-      observational: counts `[..., x, y]` of held-out units.
-      experimental: counts `[..., arm, y]`.
-      groups: labels of points whose units are judged jointly; every point by itself if
-        None, which suits discrete covariates. For continuous ones take
-        `neighborhoods(z, size)`; `choose_calibration_rows` chooses for you.
-      draw_scales: positive factors to try, ascending.
-
-    Returns:
-      The best factor, between those tried by a parabola in log scale; and the profile.
+    Draws are [num_draws, num_points] at the held-out points. Units of points with the
+    same group are judged jointly; every point by itself if None, which suits discrete
+    covariates. For continuous ones take `neighborhoods(z, size)`;
+    `choose_calibration_rows` chooses for you. Scales to try are positive and ascending;
+    the best one lies between those tried, by a parabola in log scale.
 
     Example:
       >>> import numpy as np

@@ -33,16 +33,9 @@ def draw_residual(
 ) -> pb.Atoms:
     """Draws the laws of cells, given draws of the model and the cells' counts.
 
-    Args:
-      rngs: one for each cell, so that its draws do not depend on the others.
-      draws: [num_draws, n] atoms of the model.
-      observational: counts of each cell `[x, y]`, 0 if it is new.
-      experimental: counts `[arm, y]`.
-      settings: of each draw, or one of each for all; `draw_scale` is not read.
-      is_rare: which cells are rare; none if None.
-
-    Returns:
-      Compatible atoms [num_draws, n], with the dtype of the model's.
+    There is one generator for each cell, so that its draws do not depend on the others.
+    Settings are those of each draw, or one of each for all; `draw_scale` is not read. A
+    new cell has counts of 0. The result has the dtype of the model's draws.
 
     Example:
       >>> import numpy as np

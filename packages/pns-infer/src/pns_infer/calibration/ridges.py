@@ -179,14 +179,17 @@ def _correct_source(
             _sum_bins(part, i, counts, law)
             for part, law in zip(parts, laws, strict=True)
         ]
-        without = _held_out_likelihood(fold, counts, laws)
+        without = _log_likelihood(counts, _held_out(fold, laws))
         best, chosen = without + _LEAST_GAIN, None
         for window in _WINDOWS:
             smooth = [[_smooth(part, window) for part in pair] for pair in sums]
             for strength in _STRENGTHS:
                 ratios = [_ratio(*pair, strength) for pair in smooth]
-                trial = _apply(parts, i, laws, ratios)
-                likelihood = _held_out_likelihood(fold, counts, trial)
+                trial = [
+                    _multiply(law, ratio[part.place[:, i]])
+                    for part, law, ratio in zip(parts, laws, ratios, strict=True)
+                ]
+                likelihood = _log_likelihood(counts, _held_out(fold, trial))
                 if likelihood > best:
                     best, chosen = likelihood, (window, ratios, trial)
         if chosen is None:
@@ -200,33 +203,12 @@ def _correct_source(
     return _Corrected(np.stack(tables), windows, _held_out(fold, laws), gain)
 
 
-def _apply(
-    parts: list[_Part],
-    i: int,
-    laws: list[Trials],
-    ratios: list[Bins],
-) -> list[Trials]:
-    return [
-        _multiply(law, ratio[part.place[:, i]])
-        for part, law, ratio in zip(parts, laws, ratios, strict=True)
-    ]
-
-
 def _held_out(fold: Int[np.ndarray, " n"], laws: list[Trials]) -> Trials:
     """Picks for each row the law of the model that did not see it."""
     result = np.empty_like(laws[0])
     for j, law in enumerate(laws[:-1]):
         result[fold == j] = law[fold == j]
     return result
-
-
-def _held_out_likelihood(
-    fold: Int[np.ndarray, " n"],
-    counts: Trials,
-    laws: list[Trials],
-) -> float:
-    law = _held_out(fold, laws)
-    return float(np.sum(counts * np.log(np.maximum(law, 1e-12))))
 
 
 def _sum_bins(part: _Part, i: int, counts: Trials, law: Trials) -> tuple[Bins, Bins]:
@@ -344,4 +326,8 @@ def _single_index_likelihood(index: Float[np.ndarray, " n"], counts: Trials) -> 
     overall = overall / np.maximum(overall.sum(axis=-1, keepdims=True), 1e-12)
     law = np.maximum(nearby, 0) + _SEARCH_PRIOR * overall
     law = law / np.maximum(law.sum(axis=-1, keepdims=True), 1e-12)
+    return _log_likelihood(counts, law)
+
+
+def _log_likelihood(counts: Trials, law: Trials) -> float:
     return float(np.sum(counts * np.log(np.maximum(law, 1e-12))))

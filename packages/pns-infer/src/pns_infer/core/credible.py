@@ -8,7 +8,6 @@ truths the prior describes, not at the worst point.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
@@ -71,21 +70,22 @@ def credible_intervals(
 def _of_block(
     terms: pb.BoundTerms, alpha: float, estimand: pb.Estimand, target: Target
 ) -> CorrectedIntervals:
-    sides = [
-        _bound(-np.asarray(terms.lower), -estimand.floor),
-        _bound(np.asarray(terms.upper), estimand.ceiling),
-    ]
-    num_points, num_draws = sides[0].values.shape
-    order_statistic(num_draws, 1 - alpha / 2)  # raises if there are too few
-    share = np.full(num_points, alpha / 2)
-    if target == "parameter":
-        share = alpha * _one_sided_share(sides)
     limits = (-estimand.floor, estimand.ceiling)
+    negated, binding_lower = _bound(-np.asarray(terms.lower), limits[0])
+    top, binding_upper = _bound(np.asarray(terms.upper), limits[1])
+    num_points, num_draws = top.shape
+    order_statistic(num_draws, 1 - alpha / 2)  # raises if there are too few
+    middle = [np.median(values, axis=1) for values in (negated, top)]
+    share = np.full(num_points, alpha / 2)
+    if target == "parameter":  # Phi(D / noise): 1/2 for a point, 1 for a wide set
+        width = np.maximum(middle[0] + middle[1], 0)
+        noise = np.maximum(negated.std(axis=1), top.std(axis=1))
+        wide = np.full_like(width, np.inf)
+        share = alpha * special.ndtr(np.divide(width, noise, out=wide, where=noise > 0))
     low, high = (
-        np.where(_is_at_limit(side, limit), limit, _quantile(side.values, 1 - share))
-        for side, limit in zip(sides, limits, strict=True)
+        np.where(_is_at_limit(values, limit), limit, _quantile(values, 1 - share))
+        for values, limit in zip((negated, top), limits, strict=True)
     )
-    middle = [np.median(side.values, axis=1) for side in sides]
     zeros = np.zeros_like(low)
     return CorrectedIntervals(
         lower=-low,
@@ -94,21 +94,16 @@ def _of_block(
         bound_upper=middle[1],
         kappa_lower=zeros,
         kappa_upper=zeros,
-        binding_lower=sides[0].binding,
-        binding_upper=sides[1].binding,
+        binding_lower=binding_lower,
+        binding_upper=binding_upper,
         is_empty=-low > high,
     )
 
 
-class _Side(NamedTuple):
-    """Draws of a minimum, and the term that attains it most often."""
-
-    values: Float[np.ndarray, "points draws"]
-    binding: Int[np.ndarray, " points"]
-
-
-def _bound(terms: Float[np.ndarray, "draws points terms"], limit: float) -> _Side:
-    """Takes the least term of each draw, and the known limit."""
+def _bound(
+    terms: Float[np.ndarray, "draws points terms"], limit: float
+) -> tuple[Float[np.ndarray, "points draws"], Int[np.ndarray, " points"]]:
+    """Takes the least of terms and limit in each draw, and what attains it most often."""
     num_terms = terms.shape[-1]
     terms = np.moveaxis(terms, 0, -1)  # [points, terms, draws]
     least = np.full((len(terms), terms.shape[-1]), limit, terms.dtype)
@@ -120,17 +115,19 @@ def _bound(terms: Float[np.ndarray, "draws points terms"], limit: float) -> _Sid
         least = np.minimum(least, terms[:, term])
     counts = [np.count_nonzero(attains == i, axis=1) for i in range(len(order))]
     binding = np.array(order)[np.argmax(counts, axis=0)]
-    return _Side(least.astype(np.float64), binding)
+    return least.astype(np.float64), binding
 
 
-def _is_at_limit(side: _Side, limit: float) -> Bool[np.ndarray, " points"]:
+def _is_at_limit(
+    values: Float[np.ndarray, "points draws"], limit: float
+) -> Bool[np.ndarray, " points"]:
     """Tells where draws do not distinguish a bound from its limit.
 
     No quantile of draws that come near a limit without reaching it is at the limit. Draws
     that vary as the posterior of a proportion with at most one observed case count as
     being there.
     """
-    distance = limit - side.values
+    distance = limit - values
     return distance.mean(axis=1) ** 2 < _ONE_CASE * distance.var(axis=1)
 
 
@@ -143,12 +140,3 @@ def _quantile(
     if len(places) == 1:
         return put_in_place(values, places.item())[:, places.item()]
     return np.sort(values, axis=1)[np.arange(len(values)), places[which]]
-
-
-def _one_sided_share(sides: list[_Side]) -> Float[np.ndarray, " points"]:
-    """Computes Phi(D / noise), between one half for a point and 1 for a wide set."""
-    middle = [np.median(side.values, axis=1) for side in sides]
-    width = np.maximum(middle[0] + middle[1], 0)
-    noise = np.maximum(*(side.values.std(axis=1) for side in sides))
-    ratio = np.divide(width, noise, out=np.full_like(width, np.inf), where=noise > 0)
-    return special.ndtr(ratio)

@@ -19,13 +19,7 @@ Array = Any  # NumPy or JAX; every function keeps the namespace and dtype of its
 
 
 class TooFewDrawsError(pb.InputError):
-    """There are fewer draws than a quantile or a standard error needs.
-
-    Attributes:
-      num_draws: how many there are.
-      needed: how many it takes.
-      purpose: what for.
-    """
+    """There are fewer draws than a quantile or a standard error needs, its purpose."""
 
     def __init__(self, num_draws: int, needed: int, purpose: str):
         """Keeps the numbers, so that callers need not read the message."""
@@ -52,13 +46,7 @@ class Side(NamedTuple):
 
 
 class Maxima(NamedTuple):
-    """Draws of the greatest tail among some terms.
-
-    Attributes:
-      values: the draws.
-      is_empty: whether no term was left.
-      is_sorted: whether the draws ascend. One quantile takes less time without.
-    """
+    """Draws of the greatest tail among some terms; one quantile needs no sorting."""
 
     values: Float[Array, "... num_draws"]
     is_empty: Bool[Array, "..."]
