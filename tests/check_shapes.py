@@ -40,6 +40,9 @@ def after_the_call(function: Callable) -> Callable:
 
 def _of_any_library(hint: typing.Any, is_argument: bool) -> typing.Any:
     """Lets any library's arrays pass, and what is no array as an argument."""
+    if typing.get_origin(hint) is tuple:
+        parts = typing.get_args(hint)
+        return tuple[tuple(_of_any_library(part, is_argument) for part in parts)]
     choices = _choices(hint)
     if not any(map(_is_array, choices)):
         return hint

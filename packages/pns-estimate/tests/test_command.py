@@ -3,6 +3,7 @@
 import collections
 import errno
 import gc
+import inspect
 import json
 import os
 import pickle
@@ -292,10 +293,8 @@ def test_one_run_makes_each_draw_once(folder, in_process, monkeypatch):
 
     monkeypatch.setattr(LinearSampler, "draws", counted)
     settings = ("--method=linear", "--num_draws=200", "--out=counted")
-    calibrate = pe.PnsEstimator.__init__.__kwdefaults__
-    monkeypatch.setitem(
-        calibrate, "calibrate", False
-    )  # its draws are for held-out rows
+    defaults = inspect.unwrap(pe.PnsEstimator.__init__).__kwdefaults__
+    monkeypatch.setitem(defaults, "calibrate", False)  # whose draws are held out
     done = in_process(*FIT, "--predict=many.parquet", *settings)
     assert done.returncode == 0, done.stderr
     assert sum(asked) == 300  # people who share covariates share draws

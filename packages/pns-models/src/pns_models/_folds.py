@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Num, Shaped
 from numpy.typing import ArrayLike
 
 from pns_models._data import (
@@ -152,7 +152,7 @@ def _deal_groups(
     fold[:] = fold_of[group]
 
 
-def _check_folds(sums: Float[np.ndarray, "num_folds 3"]) -> None:
+def _check_folds(sums: Num[np.ndarray, "num_folds 3"]) -> None:
     """Raises if a fold lacks units of the observational source or of an arm."""
     names = (
         "observational units",

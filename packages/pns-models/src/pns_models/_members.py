@@ -41,7 +41,7 @@ class Cells(NamedTuple):
     # outside it.
     tickets: Int[Array, "num_folds c"]
     # For each fold, the first ticket of each visit of a step, and the end.
-    starts: Int[Array, "num_folds b+1"]
+    starts: Int[Array, "num_folds starts"]
     standardizer: Standardizer  # of the covariates, which are on the scale of the data
 
 
@@ -54,7 +54,7 @@ class MemberStates(NamedTuple):
     fold: Int[Array | np.ndarray, " m"]  # the one a member does not see
     key: PRNGKeyArray  # of its batches
     # Of the entries at a visit; the last is 0.
-    weights: Float[Array | np.ndarray, "m e+1"]
+    weights: Float[Array | np.ndarray, "m weights"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _num_tickets(seen: Float[np.ndarray, "c counts"]) -> Int[np.ndarray, " c"]:
     return tickets.astype(np.int64)
 
 
-def visit_weights(resamples: Resamples) -> Float[np.ndarray, "m e+1"]:
+def visit_weights(resamples: Resamples) -> Float[np.ndarray, "m weights"]:
     """Computes the members' weights of all entries at a visit.
 
     A member's weight is divided by the units of the source and by the probability of a
@@ -125,7 +125,7 @@ def member_loss(
     network: Any,
     cells: Cells,
     places: Int[Array, " b"],
-    weights: Float[Array | np.ndarray, " e+1"],
+    weights: Float[Array | np.ndarray, " weights"],
 ) -> Float[Array, ""]:
     """Computes L_obs + L_exp of some visits.
 
@@ -147,7 +147,7 @@ def member_loss(
 def _draw_places(
     key: PRNGKeyArray,
     tickets: Int[Array, " c"],
-    starts: Int[Array, " b+1"],
+    starts: Int[Array, " starts"],
 ) -> Int[Array, " b"]:
     """Draws one ticket from each of several equal parts, and finds its cell."""
     size = len(starts) - 1

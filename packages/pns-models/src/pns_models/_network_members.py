@@ -91,7 +91,7 @@ class NetworkMembers:
 
     def subspaces(
         self, folded: FoldedCounts
-    ) -> Float[np.ndarray, "num_folds+1 d b"] | None:
+    ) -> Float[np.ndarray, "folds_and_all d b"] | None:
         """Finds what the members of each fold, and then all members, agree on.
 
         Args:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Num
 from numpy.typing import ArrayLike
 
 from pns_models._data import Counts, check_finite, row_blocks
@@ -85,7 +85,7 @@ def make_standardizer(counts: Counts) -> Standardizer:
 
 
 def weighted_covariance(
-    z: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]
+    z: Float[np.ndarray, "n d"], weights: Num[np.ndarray, " n"]
 ) -> Float[np.ndarray, "d d"]:
     """Computes what `numpy.cov` does with these `aweights`, by blocks of rows."""
     share = np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64)
