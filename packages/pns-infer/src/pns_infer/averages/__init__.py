@@ -1,1 +1,1 @@
-"""Averages over the people of two tables, and decisions; no draws."""
+"""Averages over the units of two tables, and decisions, without draws."""

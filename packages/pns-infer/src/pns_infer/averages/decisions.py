@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
@@ -118,7 +118,7 @@ def recommend(
 
 
 def check_budget(budget: float | None) -> None:
-    """Raises unless a budget is a share of people."""
+    """Raises unless a budget is a share of units."""
     if budget is not None and not 0 <= budget <= 1:
         raise pb.InputError(
             "budget",
@@ -163,7 +163,7 @@ def held_out_rule(
 def policy_value(
     units: HeldOutUnits,
     estimand: pb.Estimand,
-    rule: Float[np.ndarray, " n"],
+    rule: Num[np.ndarray, " n"],
     alpha: float = 0.05,
     source: Source = "both",
 ) -> PolicyValue:
