@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from scipy import stats
 
 from pns_infer.averages.held_out import TooFewUnitsError, read_assignment
@@ -39,7 +39,7 @@ class AssignmentCheck(NamedTuple):
 
 def check_assignment(
     x: Int[np.ndarray, " n"],
-    z: Float[np.ndarray, "n d"],
+    z: Num[np.ndarray, "n d"],
     assignment: Any = None,
     weights: Float[np.ndarray, " n"] | None = None,
     cluster: Int[np.ndarray, " n"] | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from scipy import stats
 
 _BLOCK = 32_768  # rows whose features are made at a time
@@ -20,7 +20,7 @@ class ScoreTest(NamedTuple):
 
 def score_test(
     residual: Float[np.ndarray, " n"],
-    features: Float[np.ndarray, "n d"],
+    features: Num[np.ndarray, "n d"],
     weights: Float[np.ndarray, " n"] | None = None,
     cluster: Int[np.ndarray, " n"] | None = None,
     copies: Float[np.ndarray, " n"] | None = None,
@@ -77,7 +77,7 @@ def score_test(
 
 
 def blocks(
-    features: Float[np.ndarray, "n d"],
+    features: Num[np.ndarray, "n d"],
     transform: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[tuple[slice, Float[np.ndarray, "b k"]]]:
     """Yields features in double precision, some rows at a time."""

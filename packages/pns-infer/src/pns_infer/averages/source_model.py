@@ -42,7 +42,7 @@ class SourceComparison(NamedTuple):
 
 
 def compare_sources(
-    z: Float[np.ndarray, "n d"],
+    z: Num[np.ndarray, "n d"],
     is_experimental: Bool[np.ndarray, " n"],
     fold: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
@@ -71,7 +71,7 @@ def compare_sources(
 
 
 def source_probability(
-    z: Float[np.ndarray, "n d"],
+    z: Num[np.ndarray, "n d"],
     is_experimental: Bool[np.ndarray, " n"],
     fold: Int[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
@@ -120,7 +120,7 @@ def target_ratio(
 
 
 def fit_logistic(
-    features: Float[np.ndarray, "n d"],
+    features: Num[np.ndarray, "n d"],
     y: Bool[np.ndarray, " n"] | Num[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
     ridge: float = 1.0,
@@ -166,7 +166,7 @@ def fit_logistic(
         if before - value <= 1e-9 * (1 + abs(value)):
             break
 
-    def predict(features: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+    def predict(features: Num[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
         parts = [beta[0] + block @ beta[1:] for _, block in blocks(features, transform)]
         return special.expit(np.concatenate(parts))
 
@@ -174,7 +174,7 @@ def fit_logistic(
 
 
 def _make_features(
-    z: Float[np.ndarray, "n d"], copies: Float[np.ndarray, " n"] | None
+    z: Num[np.ndarray, "n d"], copies: Float[np.ndarray, " n"] | None
 ) -> Transform:
     """Returns a function of rows: standardized columns, and squares of most.
 
@@ -203,7 +203,7 @@ def _make_features(
             middle[place] = share @ ((column - center[place]) / scale[place]) ** 2
     squared = many & varies
 
-    def features(block: Float[np.ndarray, "b d"]) -> Float[np.ndarray, "b k"]:
+    def features(block: Num[np.ndarray, "b d"]) -> Float[np.ndarray, "b k"]:
         cut = np.clip(block, low, high)[:, varies]
         standard = (cut - center[varies]) / scale[varies]
         squares = standard[:, squared[varies]] ** 2 - middle[squared]
