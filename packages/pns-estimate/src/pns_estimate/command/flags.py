@@ -3,10 +3,9 @@
 Nothing heavy is imported here: help and mistakes in flags are answered at once.
 """
 
-import re
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pns_bounds as pb
 from absl import flags
@@ -225,19 +224,24 @@ def _flag(setting: Setting) -> str:
     return f"--{setting.name}={shlex.quote(str(setting.value))}"
 
 
-# What Python says of a value that it cannot read, and what people are told.
-_PLAIN = {
-    r"could not convert string to float: .*": "not a number",
-    r"invalid literal for int\(\) .*": "not a whole number",
-    r"\('Non-boolean argument to boolean flag', .*\)": "neither true nor false",
+_READERS: dict[type | None, tuple[Callable[[str], object], str]] = {
+    flags.FloatParser: (float, "not a number"),
+    flags.IntegerParser: (int, "not a whole number"),
+    flags.BooleanParser: (flags.BooleanParser().parse, "neither true nor false"),
 }
 
 
 def describe_error(error: flags.Error) -> str:
     """Returns what is wrong with a flag as one sentence."""
     text = " ".join(str(error).split()).removeprefix("flag ").removesuffix(" ?")
-    for python, plain in _PLAIN.items():
-        text = re.sub(python, plain, text)
+    given = text.partition(": ")[0]
+    name, _, value = given.removeprefix("--").partition("=")
+    kind = type(flags.FLAGS[name].parser) if name in flags.FLAGS else None
+    read, problem = _READERS.get(kind, (str, ""))
+    try:
+        read(value)
+    except ValueError:  # Python's words for it are no help
+        text = f"{given}: {problem}"
     return f"{text.rstrip('.?')}; see --help."
 
 
