@@ -51,7 +51,6 @@ def run_compatibility_test(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     rows = prepared.rows
     counts = rows.counts()
-    z = standardizer(counts.z)
     observational, experimental = (np.asarray(part, float) for part in counts[1:])
     chance = _chance_by_cell(rows, prepared.comparison.chance)
     second = None
@@ -59,11 +58,14 @@ def run_compatibility_test(
         squares = rows.squares()
         second = (squares.observational, squares.experimental)
     # Neighbors with a tie are parted by their order, which must not tell their source.
-    order = rng.permutation(len(z))
+    order = rng.permutation(len(counts.z))
+    z = np.empty(counts.z.shape, np.float32)  # filled by parts: the only copy
+    for part in np.array_split(np.arange(len(z)), -(-z.size // 2**20)):
+        z[part] = standardizer(np.asarray(counts.z)[order[part]])
     size = _first_size(len(z), observational.sum() + experimental.sum())
     while True:
         stratum = np.empty(len(z), int)
-        stratum[order] = pi.neighborhoods(z[order], size)
+        stratum[order] = pi.neighborhoods(z, size)
         tables = pi.balanced_counts(
             stratum, chance, observational, experimental, second
         )

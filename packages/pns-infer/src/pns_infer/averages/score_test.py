@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 from scipy import stats
 
-_BLOCK = 32_768  # rows whose features are made at a time
+_BLOCK = 32_768  # rows whose features are made at a time, at most
+_NUMBERS = 2**19  # and how many numbers they hold, about
 
 
 class ScoreTest(NamedTuple):
@@ -81,7 +82,8 @@ def blocks(
     transform: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[tuple[slice, Float[np.ndarray, "b k"]]]:
     """Yields features in double precision, some rows at a time."""
-    for start in range(0, len(features), _BLOCK):
-        rows = slice(start, min(start + _BLOCK, len(features)))
+    size = min(_BLOCK, -(-_NUMBERS // max(features.shape[1], 1)))
+    for start in range(0, len(features), size):
+        rows = slice(start, min(start + size, len(features)))
         block = np.asarray(features[rows], float)
         yield rows, block if transform is None else transform(block)

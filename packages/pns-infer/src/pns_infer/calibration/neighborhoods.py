@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from pns_infer.core.inputs import check_at_least, check_shape
 
 Array = Any  # NumPy or JAX
-_BLOCK = 65_536  # rows whose variances are summed at a time
+_NUMBERS = 2**20  # whose variances are summed at a time, about
 
 
 def neighborhoods(
@@ -44,7 +44,7 @@ def _variances(
     z: Float[np.ndarray, "n d"], rows: Int[np.ndarray, " some"]
 ) -> Float[np.ndarray, " d"]:
     """Computes the variance of each column over some rows, a block at a time."""
-    blocks = np.array_split(rows, -(-len(rows) // _BLOCK))
+    blocks = np.array_split(rows, -(-len(rows) * z.shape[1] // _NUMBERS))
     mean, squares = np.zeros(z.shape[1]), np.zeros(z.shape[1])
     for block in blocks:
         mean += np.sum(z[block], axis=0, dtype=float) / len(rows)
