@@ -50,10 +50,6 @@ def save_arrays(folder: Path, tree: Any) -> None:
 def load_arrays(folder: Path, like: Any) -> Any:
     """Reads a tree that `save_arrays` wrote.
 
-    Args:
-      folder: the arrays.
-      like: a tree of arrays or of shapes, as `nnx.eval_shape` gives.
-
     Raises:
       ValueError: if names or shapes differ; other errors of orbax if files are damaged.
     """

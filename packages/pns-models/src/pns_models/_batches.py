@@ -41,16 +41,7 @@ class Batches:
         batch_size: int,
         may_merge: bool,
     ):
-        """Looks at the rows once.
-
-        Args:
-          key: decides the permutations.
-          z: covariates.
-          weights: of the rows in the loss.
-          batch_size: rows per step, before merging.
-          may_merge: whether rows of equal covariates are interchangeable; they are not if
-            each has noise of its own.
-        """
+        """Looks at the rows once; they may merge unless each has noise of its own."""
         self._key, self._weights, self._batch_size = key, weights, batch_size
         self._num_rows = len(z)
         self._epoch_rows = functools.lru_cache(2)(self._shuffle)

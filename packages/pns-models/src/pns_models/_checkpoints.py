@@ -26,12 +26,7 @@ class RunCheckpoints:
     """Saves and restores one run; does nothing without a folder."""
 
     def __init__(self, folder: str | Path | None, label: dict[str, Any]):
-        """Opens a folder, and refuses one that holds another run.
-
-        Args:
-          folder: of this run alone; made if it does not exist.
-          label: says which run this is.
-        """
+        """Opens a folder, and refuses one that holds another run."""
         self._manager, self._is_used = None, folder is not None
         if folder is None or not is_writer():
             return

@@ -181,14 +181,9 @@ def _answer(
     Float[np.ndarray, "num_folds n raw"],
     Int[np.ndarray, " m"],
 ]:
-    """Asks the members for all rows, once, and collects what is used of it.
+    """Asks the other members for all rows, once, and collects what is used of it.
 
-    Args:
-      folded: the data.
-      first: what one member per fold said before.
-      rest: the other members.
-      member_fold: the fold that each member did not see, the first ones' first.
-      replaces_stuck: whether stuck members are replaced.
+    What the first member of each fold said is in `first`.
 
     Returns:
       Held-out answers, means by fold, and the member that stands at each place.
@@ -256,10 +251,6 @@ def _choose(
     try_learner: Callable[[int, Learner], _Trial],
 ) -> tuple[_Trial, list[float]]:
     """Tries the first of every sequence, then what follows the best while it is better.
-
-    Args:
-      sequences: of learners.
-      try_learner: given the number of a learner among all, and the learner.
 
     Returns:
       The trial with the least loss, and the losses of all that were tried.

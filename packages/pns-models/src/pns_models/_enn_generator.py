@@ -35,14 +35,7 @@ class EnnGenerator(nnx.Module):
     def __init__(
         self, sizes: Sequence[int], base: FlatNetwork, is_frozen: bool, rngs: nnx.Rngs
     ):
-        """Draws body and output layers.
-
-        Args:
-          sizes: widths from index to last hidden layer.
-          base: the network; only the shapes of its arrays are read.
-          is_frozen: whether nothing learns.
-          rngs: source of all kernels and biases.
-        """
+        """Draws body and output layers."""
         variable = Frozen if is_frozen else nnx.Param
         self.body = Mlp(
             sizes,
@@ -73,11 +66,6 @@ def output_layer(
     key: PRNGKeyArray, fan_in: int, shape: tuple[int, ...]
 ) -> tuple[Float[Array, "fan_in p"], Float[Array, " p"], Float[Array, " p"]]:
     """Draws the layer that generates one array of the base network.
-
-    Args:
-      key: decides kernel and bias.
-      fan_in: width of the last hidden layer.
-      shape: of the array; two axes if it is a kernel.
 
     Returns:
       Kernel, bias, and the factor of what they generate.

@@ -95,9 +95,6 @@ def balanced_indices(index_dim: int) -> Float[np.ndarray, "s i"]:
     length of its own, a quantile of the length of a draw. Means of polynomials of degree 3
     or less are exact, other functions are averaged over rotations and lengths.
 
-    Args:
-      index_dim: length of an index.
-
     Returns:
       The axes of 4 bases, of more if `index_dim` is below 16: 160 indices for 20.
     """

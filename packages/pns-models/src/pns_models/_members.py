@@ -68,13 +68,7 @@ class MemberProgram:
 def make_cells(
     resamples: Resamples, standardizer: Standardizer, batch_size: int
 ) -> Cells:
-    """Lists the cells, and how to draw them.
-
-    Args:
-      resamples: the data.
-      standardizer: of the covariates.
-      batch_size: cells that a step visits.
-    """
+    """Lists the cells, and how to draw them."""
     folded = resamples.folded
     is_entry = folded.cell_totals() > 0
     entry = np.full(is_entry.shape, is_entry.sum())
@@ -127,14 +121,7 @@ def member_loss(
     places: Int[Array, " b"],
     weights: Float[Array | np.ndarray, " weights"],
 ) -> Float[Array, ""]:
-    """Computes L_obs + L_exp of some visits.
-
-    Args:
-      network: anchored.
-      cells: all of them.
-      places: which are visited.
-      weights: of the entries.
-    """
+    """Computes L_obs + L_exp of some visits."""
     raw = network.encode(cells.standardizer.compiled(cells.z[places]))
     # Visits lie along the last axis, where a CPU takes several at once.
     logs = jax.vmap(

@@ -41,13 +41,7 @@ class Resamples:
         folded: FoldedCounts,
         member_fold: Int[np.ndarray, " m"],
     ):
-        """Lists the entries.
-
-        Args:
-          rng: decides the weights.
-          folded: the data.
-          member_fold: the fold that each member does not see.
-        """
+        """Lists the entries."""
         self.folded, self.member_fold = folded, member_fold
         seed = cast("np.random.SeedSequence", rng.bit_generator.seed_seq)
         self._seeds = seed.spawn(len(member_fold))

@@ -25,12 +25,6 @@ def find_stuck(
     If two members err independently, the difference of their losses is the difference of
     their errors (as Kullback-Leibler divergences from the truth), and the divergence
     between the two is the sum. So the ratio of the errors is known without the truth.
-
-    Args:
-      raw: of every member, for some rows.
-      counts: of these rows.
-      fold: of these rows.
-      by_fold: the members that did not see each fold.
     """
     weights = flat_weights(counts).astype(np.float64)
     is_stuck = np.zeros(len(raw), bool)

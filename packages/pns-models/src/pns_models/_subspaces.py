@@ -19,10 +19,6 @@ def common_subspace(
 ) -> Float[np.ndarray, "d b"]:
     """Finds the subspace that is nearest to those of most networks.
 
-    Args:
-      kernels: of each network, combinations of covariates as columns.
-      covariance: of the covariates; distances are between combinations as they vary.
-
     Returns:
       Columns whose products with the covariates are uncorrelated and have variance 1.
 
@@ -50,9 +46,6 @@ def common_subspace(
 
 def weighed_directions(kernels: Float[np.ndarray, "m d b"]) -> Float[np.ndarray, "d r"]:
     """Finds the directions that networks' first layers weigh, with or without a bottleneck.
-
-    Args:
-      kernels: of each network, the first layer.
 
     Returns:
       Orthogonal columns, whose lengths are the weights. Covariates times these are

@@ -101,19 +101,11 @@ class BootstrapSampler:
     """A network, and what each draw of a bootstrap adds to its parameters."""
 
     kind: ClassVar[str] = "bootstrap"
+    has_draws = True
+    is_posterior = False  # draws vary as the estimate does
     model: pm.FittedModel
     shifts: Float[np.ndarray, "num_draws num_parameters"]
     scope: Scope
-
-    @property
-    def has_draws(self) -> bool:
-        """A bootstrap always has draws."""
-        return True
-
-    @property
-    def is_posterior(self) -> bool:
-        """Draws vary as the estimate does."""
-        return False
 
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
         """Estimates the atoms of each unit."""

@@ -63,12 +63,7 @@ def make_residual_sampler(
 
 
 def describe_residual(profile: pi.ResidualProfile, whose: str) -> dict[str, str]:
-    """Says what was found, for people who read a report.
-
-    Args:
-      profile: of the settings.
-      whose: the owner of what was judged, such as "the networks'".
-    """
+    """Says what was found, for people who read a report."""
     mean = profile.mean()
     common, rare = (
         [

@@ -29,17 +29,9 @@ class MembersSampler:
     """Members whose differences stand for the error of their mean."""
 
     kind: ClassVar[str] = "members"
+    has_draws = True
+    is_posterior = False  # draws vary as the estimate does
     members: pm.Members
-
-    @property
-    def has_draws(self) -> bool:
-        """Members always differ."""
-        return True
-
-    @property
-    def is_posterior(self) -> bool:
-        """Draws vary as the estimate does."""
-        return False
 
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
         """Links the mean of the members' raw numbers."""

@@ -182,13 +182,6 @@ def _add_counts(
 ) -> MethodFit:
     """Adds the counts of cells to a sampler of one network, judged by held-out rows.
 
-    Args:
-      key: decides draws, and which rows are judged if there are many.
-      inner: of the network.
-      result: of its training.
-      rows: of all tables.
-      least_cell_size: units from which on the counts of a cell are used; None for none.
-
     Returns:
       The fit with a residual, calibrated; or without, if there are no counts to add.
     """

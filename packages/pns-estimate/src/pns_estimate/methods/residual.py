@@ -159,14 +159,7 @@ def choose_cells(
     totals: Float[np.ndarray, "num_cells counts"],
     least_size: int,
 ) -> CellCounts:
-    """Keeps the cells with enough units.
-
-    Args:
-      z: covariates of rows.
-      cell: of each row.
-      totals: counts of each cell.
-      least_size: units, of both sources together.
-    """
+    """Keeps the cells with enough units."""
     first = np.full(len(totals), -1)
     first[cell[::-1]] = np.arange(len(cell))[::-1]
     kept = totals.sum(axis=1) >= least_size
