@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import pns_bounds as pb
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from pns_models._anchored import AnchoredNet
 from pns_models._model import FittedModel
@@ -98,7 +98,7 @@ class _Head:
 def _frozen_nll(
     raw: Float[Array, "n raw"],
     frozen: Float[Array, "n raw"],
-    counts: Float[Array, "n counts"],
+    counts: Num[Array, "n counts"],
 ) -> Float[Array, " n"]:
     def log_joint(
         numbers: Float[Array, "n raw"],

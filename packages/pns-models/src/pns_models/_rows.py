@@ -154,6 +154,12 @@ def rows_from_tables(
       experimental: z [m, d], x [m], y [m] of units assigned at random.
       weights: positive weights [n] and [m], one each if None; a unit of weight w counts as
         w units.
+
+    Example:
+      >>> log = [[0.0], [0.0], [1.0]], [0, 1, 1], [0, 1, 1]
+      >>> trial = [[0.0], [1.0]], [0, 1], [0, 1]
+      >>> rows_from_tables(log, trial).source.tolist()
+      [0, 0, 0, 1, 1]
     """
     tables = [
         _checked_table(source.name, table)
