@@ -16,11 +16,12 @@ _LEAST_DISTANCE = 1e-3
 
 def common_subspace(
     kernels: Float[np.ndarray, "m d b"], covariance: Float[np.ndarray, "d d"]
-) -> Float[np.ndarray, "d b"]:
+) -> Float[np.ndarray, "d rank"]:
     """Finds the subspace that is nearest to those of most networks.
 
     Returns:
-      Columns whose products with the covariates are uncorrelated and have variance 1.
+      Columns whose products with the covariates are uncorrelated and have variance 1,
+      fewer than b if fewer covariates vary.
 
     Example:
       >>> kernels = np.array([[[1.0], [0.0]], [[2.0], [0.0]], [[0.0], [1.0]]])
