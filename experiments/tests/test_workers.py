@@ -101,7 +101,14 @@ def test_tasks_that_fail_or_kill_their_worker_do_not_stop_the_others(tmp_path):
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_no_worker_outlives_the_parent_and_the_run_goes_on(tmp_path, number):
     folder = tmp_path / "out"
     parent = start(folder, 2, 4, pause=60)

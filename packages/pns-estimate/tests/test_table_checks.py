@@ -37,13 +37,13 @@ def test_correct_tables_are_hardly_ever_spoken_of():
     sizes = [(200, 150), (1000, 300), (3000, 3000)]
     spoken = [
         problem
-        for seed in range(40)
+        for seed in range(20)
         for sizes_of in sizes
         for problem in problems(
             draw(sizes_of[0], False, 2 * seed), draw(sizes_of[1], True, 2 * seed + 1)
         )
     ]
-    assert len(spoken) <= 2, spoken  # of 120 pairs; 0.12 are expected
+    assert len(spoken) <= 1, spoken  # of 60 pairs; 0.06 are expected
 
 
 def test_swapped_tables_are_told():
