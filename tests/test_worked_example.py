@@ -18,7 +18,7 @@ def example() -> dict:
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "WORKSPACE.md").read_text(), flags=re.DOTALL
     )
-    assert len(blocks) == 5
+    assert len(blocks) == 4
     names: dict = {"__name__": "worked_example"}
     for block in blocks:
         code = [line for line in block.splitlines() if line]
@@ -91,7 +91,7 @@ def test_a_learner_from_outside_is_cross_fitted_and_survives_saving(
 ):
     """With one binary covariate logistic regressions reach the frequencies."""
     recipe = pe.CrossFitRecipe(
-        portfolio=(example["LogisticLearner"](),), num_folds=3, members_per_fold=2
+        portfolio=(example["Logistic"](),), num_folds=3, members_per_fold=2
     )
     estimator = pe.PnsEstimator(recipe=recipe, progress=False, num_draws=400)
     estimator.fit(*tables, treatment="x", outcome="y")
@@ -103,7 +103,7 @@ def test_a_learner_from_outside_is_cross_fitted_and_survives_saving(
         assert abs(atoms.loc[z, "mu1"] - trial[trial["x"]]["y"].mean()) < 0.02
     found = estimator.intervals(rows)
     assert (found["lower"] < found["bound_upper"]).all()
-    assert "LogisticLearner()" in " ".join(estimator.summary_.notes.values())
+    assert "Logistic(" in " ".join(estimator.summary_.notes.values())
     estimator.save(tmp_path / "model")
     loaded = pe.PnsEstimator.load(tmp_path / "model")
     pd.testing.assert_frame_equal(loaded.intervals(rows), found)
