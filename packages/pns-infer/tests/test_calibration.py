@@ -128,6 +128,16 @@ def test_neighborhoods_are_near_and_of_the_size_asked_for():
         pi.neighborhoods(z, 0)
 
 
+def test_scale_and_order_are_those_of_rows_that_were_scaled_and_shuffled():
+    rng = np.random.default_rng(1)
+    z = np.round(rng.standard_normal((400, 3)) * [9.0, 1.0, 3.0])  # with ties
+    scale, order = z.std(axis=0) * [1.0, 1.1, 1.2], rng.permutation(400)
+    wanted = np.empty(400, int)
+    wanted[order] = pi.neighborhoods((z / scale)[order], 30)
+    np.testing.assert_array_equal(pi.neighborhoods(z, 30, scale, order), wanted)
+    assert not np.array_equal(pi.neighborhoods(z, 30, None, order), wanted)
+
+
 def choice_by_hand(z, observational, experimental):
     """The rule written a second time: the choice must stay the same for a seed."""
     rng = np.random.default_rng(0)

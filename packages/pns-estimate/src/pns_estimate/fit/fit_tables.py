@@ -48,9 +48,7 @@ def fit_tables(
         settings["progress"],
         settings["checkpoint_dir"],
     )
-    compatibility = run_compatibility_test(
-        jax.random.fold_in(key, 1), prepared, fit.learned.standardizer
-    )
+    compatibility = run_compatibility_test(jax.random.fold_in(key, 1), prepared)
     state = FittedState(
         encoder=prepared.meaning.encoder,
         sampler=fit.sampler,

@@ -1,7 +1,6 @@
 """Strata of similar people, for the test of whether two tables contradict each other."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -33,11 +32,7 @@ class Compatibility:
         return self.p_value < _CONTRADICTION
 
 
-def run_compatibility_test(
-    key: jax.Array,
-    prepared: PreparedTables,
-    standardizer: Callable[[np.ndarray], np.ndarray],
-) -> Compatibility:
+def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatibility:
     """Tests the tables in up to 64 strata of near neighbors.
 
     Strata are made larger until each has people in the log and in both arms. Within a
@@ -46,7 +41,6 @@ def run_compatibility_test(
     Args:
       key: decides ties between people, and the simulation of the critical value.
       prepared: both tables.
-      standardizer: maps covariates to comparable scales.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     rows = prepared.rows
@@ -59,13 +53,10 @@ def run_compatibility_test(
         second = (squares.observational, squares.experimental)
     # Neighbors with a tie are parted by their order, which must not tell their source.
     order = rng.permutation(len(counts.z))
-    z = np.empty(counts.z.shape, np.float32)  # filled by parts: the only copy
-    for part in np.array_split(np.arange(len(z)), -(-z.size // 2**20)):
-        z[part] = standardizer(np.asarray(counts.z)[order[part]])
-    size = _first_size(len(z), observational.sum() + experimental.sum())
+    deviation = pm.make_standardizer(counts).deviation
+    size = _first_size(len(counts.z), observational.sum() + experimental.sum())
     while True:
-        stratum = np.empty(len(z), int)
-        stratum[order] = pi.neighborhoods(z, size)
+        stratum = pi.neighborhoods(np.asarray(counts.z), size, deviation, order)
         tables = pi.balanced_counts(
             stratum, chance, observational, experimental, second
         )

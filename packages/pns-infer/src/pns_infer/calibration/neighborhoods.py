@@ -12,12 +12,22 @@ _NUMBERS = 2**20  # whose variances are summed at a time, about
 
 
 def neighborhoods(
-    z: Float[Array, "num_rows num_covariates"], size: int
+    z: Float[Array, "num_rows num_covariates"],
+    size: int,
+    scale: Float[np.ndarray, " num_covariates"] | None = None,
+    order: Int[np.ndarray, " num_rows"] | None = None,
 ) -> Int[np.ndarray, " num_rows"]:
     """Cuts rows into groups of near neighbors, of `size` to 2 `size` rows each.
 
-    Rows are halved at the median of the column that varies most, again and again.
-    Covariates must be on comparable scales; labels count from 0.
+    Rows are halved at the median of the column that varies most, again and again. Labels
+    count from 0.
+
+    Args:
+      z: covariates.
+      size: least number of rows of a group.
+      scale: by which columns are divided before they are compared; None if they are on
+        comparable scales already.
+      order: in which rows are taken; it parts those with a tie. As they come if None.
 
     Example:
       >>> neighborhoods([[0.0], [9.0], [1.0], [8.0]], size=2).tolist()
@@ -27,16 +37,17 @@ def neighborhoods(
     check_shape("z", z, ("num_rows", "num_covariates"))
     check_at_least("size", size, 1)
     labels = np.zeros(len(z), int)
-    pending, number = [np.arange(len(z))], 0
+    scale = np.ones(z.shape[1]) if scale is None else scale
+    pending, number = [np.arange(len(z)) if order is None else order], 0
     while pending:
         rows = pending.pop()
         if len(rows) < 2 * size:
             labels[rows] = number
             number += 1
             continue
-        column = np.argmax(_variances(z, rows))
-        order = rows[np.argsort(z[rows, column], kind="stable")]
-        pending += [order[: len(rows) // 2], order[len(rows) // 2 :]]
+        column = np.argmax(_variances(z, rows) / scale**2)
+        rows = rows[np.argsort(z[rows, column], kind="stable")]
+        pending += [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
     return labels
 
 
