@@ -146,6 +146,17 @@ def test_streamed_intervals_are_those_in_memory(both, rough, folders, tmp_path):
     pd.testing.assert_frame_equal(some, found.head(7), check_exact=True)
 
 
+def test_rows_of_the_text_are_numbered_through_all_batches(both, folders, tmp_path):
+    people = Stream("prediction", ds.dataset(folders[1]))
+    paths = tmp_path / "all.parquet", tmp_path / "all.csv"
+    found = both[0]._write_intervals(paths[0], people, pe.Question(), paths[1])
+    text = pd.read_csv(paths[1], index_col="row")
+    assert text.index.tolist() == list(range(2000)) and len(found.sample) == 1000
+    np.testing.assert_allclose(
+        text["lower"], pd.read_parquet(paths[0])["lower"], rtol=1e-6
+    )
+
+
 def test_answers_that_are_forgotten_are_made_again(
     both, folders, tmp_path, monkeypatch
 ):

@@ -94,10 +94,10 @@ def _answers(
     place: dict[bytes, int] = {}
     known = pd.DataFrame()
     require_columns(table, encoder.columns)
-    start = 0
+    num_rows = 0
     for people in table.frames(encoder.columns, "intervals"):
-        people = people.set_axis(pd.RangeIndex(start, start + len(people)))
-        start += len(people)
+        people = people.set_axis(pd.RangeIndex(num_rows, num_rows + len(people)))
+        num_rows += len(people)
         z, is_outside = _encode(encoder, people, table)
         first, group = pm.group_rows(z)
         names = [row.tobytes() for row in z[first]]
