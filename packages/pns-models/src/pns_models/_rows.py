@@ -138,6 +138,8 @@ class Rows(NamedTuple):
         index = np.ravel_multi_index(
             (place, self.source, self.treatment, self.outcome), shape
         )
+        # Of the precision of counts, so that sums do not depend on what was merged before.
+        weights = weights.astype(np.float32)
         sums = np.bincount(index, weights, int(np.prod(shape)))
         return sums.reshape(shape).astype(np.float32)
 
