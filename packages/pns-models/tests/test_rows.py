@@ -95,6 +95,22 @@ def test_counts_and_folded_counts_are_those_of_the_rows_before_they_were_merged(
     assert len(pm.merge_rows(few)[0].counts(merge=None).z) == 400
 
 
+def test_weights_are_rounded_before_they_are_summed_as_counts_of_single_rows_are():
+    """Batches of networks follow from sums to the last bit."""
+    rng = np.random.default_rng(0)
+    rows = draw_rows()._replace(weights=rng.uniform(0.1, 3, 400), group=np.zeros(400))
+    rows, _, _ = pm.merge_rows(rows)
+    counts = rows.counts()
+    single = pm.merge_counts(rows.counts(merge=False))
+    np.testing.assert_array_equal(counts.observational, single.observational)
+    np.testing.assert_array_equal(counts.experimental, single.experimental)
+    at_once = np.zeros(counts.experimental.shape)
+    trial = rows.take(rows.source == 1)
+    place = np.unique(rows.cell, return_inverse=True)[1][rows.source == 1]
+    np.add.at(at_once, (place, trial.treatment, trial.outcome), trial.weights)
+    assert not np.array_equal(counts.experimental, at_once.astype(np.float32))
+
+
 def test_squares_are_those_of_the_units():
     rows = draw_rows()
     merged, _, _ = pm.merge_rows(rows, keeps_weights=True)
