@@ -87,8 +87,8 @@ def make_up(**changes):
         ),
         "value_curve": curve[["bound_lower", "bound_upper", "lower", "upper"]],
         "checks": Checks(0.5, None, False, 0.5, (0.0, 0.0), 0.5),
-        "values": Unanswered("no decision was asked for."),
-        "decisions": Unanswered("no decision was asked for."),
+        "values": Unanswered("the question names no decision."),
+        "decisions": Unanswered("the question names no decision."),
     }
     return Answers.from_parts(
         pe.Question(threshold=0.1), make_summary(), **{**parts, **changes}

@@ -29,7 +29,10 @@ def map_blocks(
       The rows a block fills, and the block, whose surplus rows the caller drops.
     """
     if isinstance(key, jax.core.Tracer):
-        raise InputError("key", "must be known: loop over keys, not vmap or jit.")
+        raise InputError(
+            "key",
+            "must be a concrete key: loop over keys instead of using vmap or jit.",
+        )
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
         raise InputError("key", "must be one typed key, from jax.random.key.")
     words = np.asarray(jax.random.key_data(key)).ravel().tolist()

@@ -120,14 +120,14 @@ class Answers:
         """Whom to treat."""
         decision = self.decision
         if decision is None:
-            return Unanswered("no decision was asked for.")
+            return Unanswered("the question names no decision.")
         return decide(self.prediction, decision, self.question.alpha)
 
     @cached_property
     def values(self) -> pd.DataFrame | Unanswered:
         """What the rule, treating all and treating none are worth."""
         if self.decision is None:
-            return Unanswered("no decision was asked for.")
+            return Unanswered("the question names no decision.")
         return self._of_tables(lambda p: p.value(self.decision, self.question.alpha))
 
     @cached_property
