@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pns_models as pm
 import pytest
-from pns_models import _checkpoints, _loop, _step
+from pns_models import _checkpoints, _step, _training
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -58,7 +58,7 @@ def test_a_run_that_was_killed_resumes_to_the_bit_identical_result(tmp_path):
 
 def interrupt(monkeypatch, evaluations):
     """Stops a run after some evaluations."""
-    remember, seen = _loop.remember, []
+    remember, seen = _training.remember, []
 
     def broken(state, held_out):
         seen.append(held_out)
@@ -66,7 +66,7 @@ def interrupt(monkeypatch, evaluations):
             raise KeyboardInterrupt
         return remember(state, held_out)
 
-    monkeypatch.setattr(_loop, "remember", broken)
+    monkeypatch.setattr(_training, "remember", broken)
 
 
 @pytest.mark.parametrize(("kind", "batch_size"), [("anchored", 64), ("epinet", None)])

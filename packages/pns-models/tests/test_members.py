@@ -8,7 +8,7 @@ import pns_models as pm
 import pytest
 from pns_models import _members
 from pns_models._data import flat_weights
-from pns_models._loss import loss_by_index
+from pns_models._links import loss_by_index
 from pns_models._network_learner import make_states
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

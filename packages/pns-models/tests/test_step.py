@@ -1,4 +1,4 @@
-"""The compiled step: one program for equal runs, and one step by hand."""
+"""The compiled step: one program for equal runs, one step by hand, and what decays."""
 
 import chex
 import jax
@@ -7,9 +7,10 @@ import numpy as np
 import pns_models as pm
 import pytest
 from flax import nnx
-from pns_models import _noise, _prepare, _step
-from pns_models._loop import next_chunk
-from pns_models._loss import loss_by_index
+from pns_models import _batches, _step
+from pns_models._links import loss_by_index
+from pns_models._step import Optimizer, decays, make_optimizer
+from pns_models._training import next_chunk
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -81,16 +82,16 @@ def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_units(small):
     recipe = small.recipe(
         "ensemble", batch_size=64, merge=False, data_noise="exponential"
     )
-    keys = _prepare.RunKeys(*jax.random.split(jax.random.key(0), 5))
+    keys = _step.RunKeys(*jax.random.split(jax.random.key(0), 5))
     network = recipe.network.make(keys.network, 3)
-    run, state = _prepare.make_run(network, recipe.training, counts, counts, keys)
+    run, state = _step.make_run(network, recipe.training, counts, counts, keys)
     rows, members = run.batches(0, 1).rows[0], jnp.eye(3)
     assert run.batches(0, 1).weights is None  # noise is each unit's own
 
     @jax.jit
     def loss(z, which):
-        directions = _noise.row_directions(network, keys.noise, rows)
-        weights = _noise.noisy_weights(run.data.quantiles, which, directions, members)
+        directions = _batches.row_directions(network, keys.noise, rows)
+        weights = _batches.noisy_weights(run.data.quantiles, which, directions, members)
         totals = jnp.array([300.0, 200.0]) * 64 / 500
         raw = network.raw(z, members)
         return loss_by_index(raw, weights, totals, "anchored", True).mean()
@@ -106,9 +107,9 @@ def test_steps_of_several_members_are_one_mapped_step(small):
     """A leading axis over states and weights is a `vmap` away."""
     counts = pm.counts_from_tables(*small.tables(), merge=True)
     recipe = small.recipe()
-    keys = _prepare.RunKeys(*jax.random.split(jax.random.key(0), 5))
+    keys = _step.RunKeys(*jax.random.split(jax.random.key(0), 5))
     runs = [
-        _prepare.make_run(
+        _step.make_run(
             recipe.network.make(key, 3), recipe.training, counts, counts, keys
         )
         for key in jax.random.split(keys.network, 2)
@@ -129,3 +130,58 @@ def test_steps_of_several_members_are_one_mapped_step(small):
         chex.assert_trees_all_close(
             jax.tree.map(lambda x, m=member: x[m], together), alone, atol=1e-5
         )
+
+
+def is_predicting_kernel(path) -> bool:
+    """Says by its place what decays: kernels, but not what makes draws differ.
+
+    The hypermodel's generated output is `learner.kernel`, no member of `kernels`.
+    """
+    return "kernels" in path and "head" not in path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_that_predict_decay_and_nothing_else(small, kind):
+    params = nnx.state(small.network(kind), nnx.Param)
+    params = jax.tree.map(jnp.ones_like, params)
+    tx = Optimizer(0.1, 0.5, None).transformation()
+    still = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = tx.update(still, tx.init(params), params)
+    moved = set()
+    for path, update in nnx.to_flat_state(updates):
+        expected = -0.05 if is_predicting_kernel(path) else 0.0
+        np.testing.assert_allclose(update[...], expected, atol=1e-7)
+        moved.add(expected)
+    assert moved == {-0.05, 0.0}
+
+
+def test_a_type_decides_and_a_name_does_not():
+    class Odd(nnx.Module):
+        def __init__(self):
+            self.kernels = nnx.Param(jnp.ones(2))
+            self.head = pm.Kernel(jnp.ones(2))
+
+    mask = decays(nnx.state(Odd()))
+    assert nnx.to_pure_dict(mask) == {"kernels": False, "head": True}
+
+
+def test_settings_are_taken_from_a_training():
+    config = pm.TrainConfig(learning_rate=0.3, weight_decay=0.2)
+    assert make_optimizer(config, 10) == Optimizer(0.3, 0.2, None)
+    # The number of steps is part of the program only if the schedule needs it.
+    assert make_optimizer(config, 10) == make_optimizer(config, 20)
+    cosine = pm.TrainConfig(schedule="cosine")
+    assert make_optimizer(cosine, 10) != make_optimizer(cosine, 20)
+
+
+def test_the_cosine_schedule_ends_at_zero():
+    params = {"w": jnp.ones(2)}
+    tx = Optimizer(0.01, 0.0, 10).transformation()
+    state = tx.init(params)
+    sizes = []
+    for _ in range(11):
+        updates, state = tx.update(params, state, params)
+        sizes.append(float(-updates["w"][0]))
+    np.testing.assert_allclose(sizes[0], 0.01, rtol=1e-4)
+    np.testing.assert_allclose(sizes[5], 0.005, rtol=1e-3)
+    np.testing.assert_allclose(sizes[10], 0, atol=1e-9)

@@ -5,7 +5,7 @@ import numpy as np
 import pns_models as pm
 import pytest
 from flax import nnx
-from pns_models import _prepare
+from pns_models import _step
 from scipy import optimize
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -99,9 +99,9 @@ def test_epochs_count_passes_over_the_rows(small, batch_size, steps):
         max_steps=None,
         held_out_fraction=0.0,
     )
-    keys = _prepare.RunKeys(*jax.random.split(jax.random.key(0), 5))
+    keys = _step.RunKeys(*jax.random.split(jax.random.key(0), 5))
     network = recipe.network.make(keys.network, 3)
-    run, _ = _prepare.make_run(network, recipe.training, counts, counts, keys)
+    run, _ = _step.make_run(network, recipe.training, counts, counts, keys)
     assert run.num_steps == steps
 
 
@@ -118,7 +118,7 @@ def test_evaluation_in_blocks_and_a_last_short_chunk(small, monkeypatch):
     recipe = small.recipe(max_steps=5, eval_every=3, merge=False)
     whole = pm.fit(jax.random.key(0), counts, recipe).history
     assert whole.step.tolist() == [3, 5]
-    monkeypatch.setattr(_prepare, "_EVAL_ROWS", 16)
+    monkeypatch.setattr(_step, "_EVAL_ROWS", 16)
     blocks = pm.fit(jax.random.key(0), counts, recipe).history
     np.testing.assert_allclose(blocks.held_out, whole.held_out, rtol=1e-5)
 

@@ -1,15 +1,21 @@
 """Anchored and epistemic networks for probabilities of causation, and their training."""
 
-from pns_models._anchored import AnchoredConfig
-from pns_models._backbone import Backbone
+from pns_models._anchored import (
+    AnchoredConfig,
+    EnsembleConfig,
+    SLearnerConfig,
+    TLearnerConfig,
+    draw_member_weights,
+)
 from pns_models._crossfit import CrossFit, cross_fit
 from pns_models._data import (
     Counts,
+    FoldedCounts,
+    distinct_rows,
     empty_table,
     group_rows,
     merge_counts,
 )
-from pns_models._ensemble import EnsembleConfig, draw_member_weights
 from pns_models._epinet import EpinetConfig
 from pns_models._errors import (
     DamagedModelError,
@@ -18,28 +24,19 @@ from pns_models._errors import (
     NoDrawsError,
     TooFewRowsError,
 )
-from pns_models._folds import (
-    FoldedCounts,
-    deal_folds,
-    deal_held_out,
-)
-from pns_models._functions import plain_functions
+from pns_models._files import Kinds
 from pns_models._hypermodel import HypermodelConfig
-from pns_models._kinds import Kinds
 from pns_models._learner import (
     MEMBERS,
     Learner,
     Members,
     RunContext,
 )
-from pns_models._learners import SLearnerConfig, TLearnerConfig
 from pns_models._links import (
     atoms_from_raw,
 )
-from pns_models._loop import History
-from pns_models._mlp import Frozen, Kernel
-from pns_models._model import FittedModel, load
-from pns_models._network import Network, register_network
+from pns_models._model import FittedModel, load, plain_functions
+from pns_models._network import Backbone, Frozen, Kernel, Network, register_network
 from pns_models._network_learner import NetworkLearner
 from pns_models._network_members import NetworkMembers
 from pns_models._placement import make_mesh
@@ -56,12 +53,13 @@ from pns_models._rows import (
     SOURCES,
     Rows,
     counts_from_tables,
-    distinct_rows,
+    deal_folds,
+    deal_held_out,
     merge_rows,
     rows_from_tables,
 )
 from pns_models._standardizer import Standardizer, make_standardizer
-from pns_models._training import FitResult, fit
+from pns_models._training import FitResult, History, fit
 
 __all__ = [
     "MEMBERS",

@@ -1,16 +1,28 @@
-"""The anchored net: atoms that cannot contradict probability theory."""
+"""The anchored net, bootstrap ensembles of it, and the paper's baselines.
+
+Atoms of anchored nets cannot contradict probability theory; the baselines model joint
+law and outcomes separately, and may.
+"""
 
 import dataclasses
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
+import numpy as np
+import pns_bounds as pb
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 from pns_bounds import BINARY
 
-from pns_models._backbone import Backbone
-from pns_models._mlp import affine
-from pns_models._network import Network, register_network
+from pns_models._links import Link
+from pns_models._network import (
+    Backbone,
+    Network,
+    affine,
+    map_networks,
+    register_network,
+)
 
 
 @register_network
@@ -49,3 +61,167 @@ class AnchoredNet(Network):
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
         """Maps covariates to raw numbers."""
         return self.heads(self.features(z))
+
+
+@register_network
+@dataclasses.dataclass(frozen=True)
+class EnsembleConfig:
+    """Makes a `BootstrapEnsemble`.
+
+    Attributes:
+      backbone: of every member.
+      num_members: at least 2.
+    """
+
+    kind: ClassVar[str] = "ensemble"
+    backbone: Backbone = dataclasses.field(default_factory=Backbone)
+    num_members: int = 20
+
+    def __post_init__(self):
+        """Checks what would only fail later."""
+        if self.num_members < 2:
+            raise pb.InputError(
+                "num_members", f"must be at least 2, got {self.num_members}."
+            )
+
+    def make(self, key: PRNGKeyArray, num_covariates: int) -> "BootstrapEnsemble":
+        """Draws the members for a number of covariates."""
+        return BootstrapEnsemble(num_covariates, self, nnx.Rngs(params=key))
+
+
+class BootstrapEnsemble(Network):
+    """Independently initialized anchored nets, each with its own data weights.
+
+    An index is a vector of weights on the members: raw = sum_k index_k raw_k. Training
+    uses the unit vectors. Draws use 1/K + (g - mean g) / sqrt(K - 1) with g ~ N(0, I),
+    whose raw numbers have the members' mean and covariance: a Gaussian with as many
+    draws as one likes.
+    """
+
+    def __init__(self, num_covariates: int, config: EnsembleConfig, rngs: nnx.Rngs):
+        """Draws the members."""
+
+        @nnx.split_rngs(splits=config.num_members)
+        @nnx.vmap
+        def make(rngs: nnx.Rngs) -> AnchoredNet:
+            return AnchoredNet(num_covariates, config.backbone, rngs)
+
+        self.members = make(rngs)
+        self._num_members = config.num_members
+
+    @property
+    def index_dim(self) -> int:
+        """The number of members."""
+        return self._num_members
+
+    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "k n raw"]:
+        """Maps covariates to the members' raw numbers."""
+        structure, state = nnx.split(self.members)
+        return map_networks(
+            lambda member: nnx.merge(structure, member).encode(z), state
+        )
+
+    def decode(
+        self, code: Float[Array, "k n raw"], indices: Float[Array, "s k"]
+    ) -> Float[Array, "s n raw"]:
+        """Weights members by indices."""
+        # Highest precision: unit vectors must pick their member exactly.
+        return jnp.einsum("sk,kni->sni", indices, code, precision="highest")
+
+    def training_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "k k"]:
+        """Returns every member, at every step."""
+        del key, num
+        return jnp.eye(self.index_dim)
+
+    def draw_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "{num} k"]:
+        """Draws weights of the members; the first do not depend on `num`."""
+        return draw_member_weights(key, self.index_dim, num)
+
+    def central_indices(self) -> Float[Array, "1 k"]:
+        """Returns equal weights."""
+        return jnp.asarray(np.full((1, self.index_dim), 1 / self.index_dim, np.float32))
+
+    def noise_directions(
+        self, key: PRNGKeyArray, shape: tuple[int, ...]
+    ) -> Float[Array, "*shape k"]:
+        """Draws one normal number per member: unit vectors pick theirs."""
+        return jax.random.normal(key, (*shape, self.index_dim))
+
+
+def draw_member_weights(
+    key: PRNGKeyArray, num_members: int, num_draws: int
+) -> Float[Array, "{num_draws} {num_members}"]:
+    """Draws weights of members; the first do not depend on the number of draws.
+
+    Weighted sums over members have the members' mean and covariance.
+
+    Example:
+      >>> import jax
+      >>> weights = draw_member_weights(jax.random.key(0), 3, num_draws=50_000)
+      >>> sums = weights @ jax.numpy.array([1.0, 2.0, 6.0])  # mean 3, variance 7
+      >>> round(float(sums.mean()), 1), round(float(sums.var()))
+      (3.0, 7)
+    """
+    normal = jax.random.normal(key, (num_draws, num_members))
+    centered = normal - normal.mean(axis=1, keepdims=True)
+    return 1 / num_members + centered / (num_members - 1) ** 0.5
+
+
+@register_network
+@dataclasses.dataclass(frozen=True)
+class SLearnerConfig:
+    """Makes an `SLearner`."""
+
+    kind: ClassVar[str] = "s_learner"
+    backbone: Backbone = dataclasses.field(default_factory=Backbone)
+
+    def make(self, key: PRNGKeyArray, num_covariates: int) -> "SLearner":
+        """Draws the networks for a number of covariates."""
+        return SLearner(num_covariates, self.backbone, nnx.Rngs(params=key))
+
+
+@register_network
+@dataclasses.dataclass(frozen=True)
+class TLearnerConfig:
+    """Makes a `TLearner`."""
+
+    kind: ClassVar[str] = "t_learner"
+    backbone: Backbone = dataclasses.field(default_factory=Backbone)
+
+    def make(self, key: PRNGKeyArray, num_covariates: int) -> "TLearner":
+        """Draws the networks for a number of covariates."""
+        return TLearner(num_covariates, self.backbone, nnx.Rngs(params=key))
+
+
+class SLearner(Network):
+    """A joint model, and one outcome model that takes the arm as a covariate."""
+
+    link: ClassVar[Link] = "free"
+
+    def __init__(self, num_covariates: int, backbone: Backbone, rngs: nnx.Rngs):
+        """Draws the networks for a number of covariates."""
+        self.joint = backbone.mlp(num_covariates, BINARY.num_cells, rngs)
+        self.outcome = backbone.mlp(num_covariates + 1, 1, rngs)
+
+    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
+        """Maps covariates to raw numbers."""
+        arms = [
+            self.outcome(jnp.concatenate([z, jnp.full_like(z[:, :1], arm)], axis=-1))
+            for arm in (0.0, 1.0)
+        ]
+        return jnp.concatenate([self.joint(z), *arms], axis=-1)
+
+
+class TLearner(Network):
+    """A joint model, and one outcome model for each arm."""
+
+    link: ClassVar[Link] = "free"
+
+    def __init__(self, num_covariates: int, backbone: Backbone, rngs: nnx.Rngs):
+        """Draws the networks for a number of covariates."""
+        self.joint = backbone.mlp(num_covariates, BINARY.num_cells, rngs)
+        self.arms = nnx.List([backbone.mlp(num_covariates, 1, rngs) for _ in (0, 1)])
+
+    def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
+        """Maps covariates to raw numbers."""
+        return jnp.concatenate([self.joint(z), *(arm(z) for arm in self.arms)], axis=-1)

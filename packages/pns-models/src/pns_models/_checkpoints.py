@@ -14,8 +14,8 @@ import orbax.checkpoint as ocp
 import pns_bounds as pb
 from jaxtyping import Array
 
-from pns_models._arrays import alone, uncommitted
 from pns_models._errors import DamagedModelError
+from pns_models._files import alone, uncommitted
 from pns_models._processes import from_writer, is_writer
 
 _FORMAT = 2

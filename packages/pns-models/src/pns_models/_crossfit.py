@@ -19,8 +19,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from pns_models._batches import numpy_rng
 from pns_models._checkpoints import RunCheckpoints, digest
-from pns_models._data import Counts, flat_weights
-from pns_models._folds import FoldedCounts
+from pns_models._data import Counts, FoldedCounts, flat_weights
 from pns_models._held_out import mean_loss, members_by_fold, pick_held_out
 from pns_models._learner import CanRepeat, Learner, Learners, Members, RunContext
 from pns_models._resamples import Resamples

@@ -4,6 +4,9 @@ A row stands for units that share covariates z: how many of them chose x and had
 how many were assigned an arm and had y. A unit on a row of its own has a single 1.
 Identical vectors merge by adding counts, which leaves every likelihood exactly as it was;
 merged rows are called cells.
+
+With folds, a row holds the units of one fold that share covariates, so a covariate vector
+has as many rows as folds in which it occurs.
 """
 
 from collections.abc import Iterator
@@ -31,6 +34,38 @@ class Counts(NamedTuple):
     z: Float[Array, "num_cells num_covariates"]
     observational: Float[Array, "num_cells treatments levels"]
     experimental: Float[Array, "num_cells treatments levels"]
+
+
+class FoldedCounts(NamedTuple):
+    """Counts by covariates and fold.
+
+    Attributes:
+      counts: the units of each row.
+      fold: of each row, from 0.
+      cell: of each row, from 0; rows of a cell share their covariates.
+    """
+
+    counts: Counts
+    fold: Int[np.ndarray, " n"]
+    cell: Int[np.ndarray, " n"]
+
+    @property
+    def num_folds(self) -> int:
+        """Number of folds."""
+        return int(self.fold.max()) + 1
+
+    def cell_totals(self) -> Float[np.ndarray, "num_cells counts"]:
+        """Sums the counts of each cell over the folds."""
+        weights = flat_weights(self.counts)
+        size = int(self.cell.max()) + 1
+        sums = [np.bincount(self.cell, column, size) for column in weights.T]
+        return np.stack(sums, axis=1)
+
+    def cell_covariates(self) -> Float[np.ndarray, "num_cells d"]:
+        """Returns the covariates of each cell."""
+        z, first = np.asarray(self.counts.z), np.unique(self.cell, return_index=True)[1]
+        is_one_each = np.array_equal(first, np.arange(len(z)))
+        return z if is_one_each else z[first]
 
 
 def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
@@ -88,6 +123,35 @@ def group_rows(
             _, first = np.unique(group, return_index=True)
             break
     return first, group
+
+
+def distinct_rows(
+    *labels: np.ndarray | None,
+) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " n"]]:
+    """Finds which rows agree in all labels.
+
+    Args:
+      *labels: [n] each; None says nothing.
+
+    Returns:
+      The first row of each kind, in the order of appearance, and the kind of each row.
+
+    Example:
+      >>> import numpy as np
+      >>> first, kind = distinct_rows(np.array([7, 5, 7, 7]), np.array([0, 0, 1, 0]))
+      >>> first.tolist(), kind.tolist()
+      ([0, 1, 2], [0, 1, 2, 0])
+    """
+    given = [np.asarray(label) for label in labels if label is not None]
+    kind = np.zeros(len(given[0]), np.int64)
+    size = 1
+    for label in given:
+        values, code = np.unique(label, return_inverse=True)
+        if size * len(values) >= 2**62:
+            kind = np.unique(kind, return_inverse=True)[1]
+            size = int(kind.max()) + 1
+        kind, size = kind * len(values) + code, size * len(values)
+    return number_groups(kind)
 
 
 def split_counts(

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from pns_models._checkpoints import RunCheckpoints
-from pns_models._kinds import Kinds
+from pns_models._files import Kinds
 from pns_models._resamples import Resamples
 
 

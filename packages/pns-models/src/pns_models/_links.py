@@ -1,9 +1,10 @@
-"""From raw numbers to probabilities.
+"""From raw numbers to probabilities, and to the loss.
 
 A row has six of them: logits of the cells p00, p01, p10, p11, then one number for
 each arm. Two links turn them into probabilities: 'anchored' (the arms' numbers
 are deltas of the anchoring map, so the result is always compatible) and 'free' (they are
-plain logits of mu, as in the S- and T-learner, which may contradict the joint law).
+plain logits of mu, as in the S- and T-learner, which may contradict the joint law). The
+loss adds two mean negative log-likelihoods (app:training).
 """
 
 from typing import Literal, NamedTuple
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import pns_bounds as pb
 from jaxtyping import Array, Float
+from pns_bounds import BINARY
 
 Link = Literal["anchored", "free"]
 
@@ -69,3 +71,28 @@ def atoms_from_raw(raw: Float[Array, "*batch raw"], link: Link) -> pb.Atoms:
     arms = raw[..., pb.BINARY.num_cells :]
     mu = pb.anchor(joint, arms) if link == "anchored" else jax.nn.sigmoid(arms)
     return pb.Atoms(joint=joint, mu=mu)
+
+
+def loss_by_index(
+    raw: Float[Array, "s n raw"],
+    weights: Float[Array, "*s n counts"],
+    totals: Float[Array, "2"],
+    link: Link,
+    training: bool = False,
+) -> Float[Array, " s"]:
+    """Computes L_obs + L_exp for each index.
+
+    Args:
+      raw: of n rows.
+      weights: [n, counts] or [s, n, counts] of the log-probabilities of a row, its counts
+        for example: four observational, four experimental.
+      totals: units of each source, by which its sum is divided.
+      link: of the network.
+      training: stop the experimental gradient at the joint law.
+    """
+    logs = log_probabilities(raw, link, training)
+    flat, size = raw.shape[:-1], BINARY.num_cells
+    joint, outcome = (part.reshape(*flat, size) for part in logs)
+    observational = jnp.sum(weights[..., :size] * joint, axis=(-2, -1)) / totals[0]
+    experimental = jnp.sum(weights[..., size:] * outcome, axis=(-2, -1)) / totals[1]
+    return -(observational + experimental)

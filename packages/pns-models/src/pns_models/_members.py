@@ -20,11 +20,11 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from pns_bounds import BINARY
 
-from pns_models._flat_network import map_networks
 from pns_models._links import log_probabilities
-from pns_models._optimizer import Optimizer
+from pns_models._network import map_networks
 from pns_models._resamples import Resamples
 from pns_models._standardizer import Standardizer
+from pns_models._step import Optimizer
 
 DATA = "data"  # axis of a mesh whose devices share the visits of a step
 _NUM_TICKETS = 2**30  # about; their running number must fit into int32

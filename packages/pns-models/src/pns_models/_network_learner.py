@@ -19,12 +19,10 @@ from jaxtyping import Float, PRNGKeyArray
 
 from pns_models._anchored import AnchoredConfig
 from pns_models._checkpoints import Row
-from pns_models._data import Counts
+from pns_models._data import Counts, FoldedCounts
 from pns_models._errors import DivergedError
-from pns_models._folds import FoldedCounts
 from pns_models._held_out import mean_loss, members_by_fold, pick_held_out
 from pns_models._learner import RunContext
-from pns_models._loop import History
 from pns_models._members import (
     MemberProgram,
     MemberStates,
@@ -33,11 +31,12 @@ from pns_models._members import (
 )
 from pns_models._network import NetworkConfig
 from pns_models._network_members import NetworkMembers
-from pns_models._optimizer import Optimizer, make_optimizer
 from pns_models._placement import State, changing, place_members
 from pns_models._recipe import Recipe
 from pns_models._resamples import Resamples
 from pns_models._standardizer import make_standardizer
+from pns_models._step import Optimizer, make_optimizer
+from pns_models._training import History
 
 _CHUNKS = 10  # of training, with an evaluation after each
 _EVAL_ROWS = 4096  # of an evaluation while training, at most

@@ -10,16 +10,14 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Float, Int
 
-from pns_models._anchored import AnchoredConfig
-from pns_models._data import flat_weights, row_blocks
-from pns_models._ensemble import BootstrapEnsemble, EnsembleConfig
-from pns_models._folds import FoldedCounts
+from pns_models._anchored import AnchoredConfig, BootstrapEnsemble, EnsembleConfig
+from pns_models._data import FoldedCounts, flat_weights, row_blocks
 from pns_models._learner import MEMBERS
-from pns_models._loop import History
 from pns_models._model import FittedModel, load
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer, weighted_covariance
 from pns_models._subspaces import common_subspace, weighed_directions
+from pns_models._training import History
 
 
 @MEMBERS.register

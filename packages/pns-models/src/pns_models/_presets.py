@@ -2,12 +2,10 @@
 
 from typing import Literal
 
-from pns_models._anchored import AnchoredConfig
-from pns_models._backbone import Backbone
-from pns_models._ensemble import EnsembleConfig
+from pns_models._anchored import AnchoredConfig, EnsembleConfig
 from pns_models._epinet import EpinetConfig
 from pns_models._hypermodel import HypermodelConfig
-from pns_models._mlp import Activation
+from pns_models._network import Activation, Backbone
 from pns_models._recipe import Recipe, TrainConfig, make_member_training
 
 _RELU = Backbone(width=128, depth=3, activation="relu")

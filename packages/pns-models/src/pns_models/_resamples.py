@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from pns_bounds import BINARY
 
-from pns_models._data import flat_weights
-from pns_models._folds import FoldedCounts
+from pns_models._data import FoldedCounts, flat_weights
 
 
 class Resamples:

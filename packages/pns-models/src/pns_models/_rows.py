@@ -1,24 +1,27 @@
 """Rows of all sources in one record: distinct rows, and how many units each counts as.
 
 Nothing that a fit learns from tells rows apart that agree in covariates, source, treatment,
-outcome and fold. So one of them is kept, in the place where the first of them stood.
+outcome and fold. So one of them is kept, in the place where the first of them stood. Every row of the data
+lies in one fold, whatever its weight.
 """
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num, Shaped
 from numpy.typing import ArrayLike
 
 from pns_models._data import (
     Counts,
+    FoldedCounts,
     check_finite,
+    check_groups,
+    distinct_rows,
     empty_table,
     group_rows,
-    number_groups,
 )
-from pns_models._folds import FoldedCounts, deal_folds
+from pns_models._errors import TooFewRowsError
 
 Role = Literal["log", "trial"]
 Table = tuple[ArrayLike, ArrayLike, ArrayLike]
@@ -220,35 +223,6 @@ def counts_from_tables(
     return rows_from_tables(observational, experimental, weights).counts(merge)
 
 
-def distinct_rows(
-    *labels: np.ndarray | None,
-) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " n"]]:
-    """Finds which rows agree in all labels.
-
-    Args:
-      *labels: [n] each; None says nothing.
-
-    Returns:
-      The first row of each kind, in the order of appearance, and the kind of each row.
-
-    Example:
-      >>> import numpy as np
-      >>> first, kind = distinct_rows(np.array([7, 5, 7, 7]), np.array([0, 0, 1, 0]))
-      >>> first.tolist(), kind.tolist()
-      ([0, 1, 2], [0, 1, 2, 0])
-    """
-    given = [np.asarray(label) for label in labels if label is not None]
-    kind = np.zeros(len(given[0]), np.int64)
-    size = 1
-    for label in given:
-        values, code = np.unique(label, return_inverse=True)
-        if size * len(values) >= 2**62:
-            kind = np.unique(kind, return_inverse=True)[1]
-            size = int(kind.max()) + 1
-        kind, size = kind * len(values) + code, size * len(values)
-    return number_groups(kind)
-
-
 def merge_rows(
     rows: Rows, keeps_weights: bool = False
 ) -> tuple[Rows, Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
@@ -339,3 +313,122 @@ def _checked_weights(weights: ArrayLike, size: int) -> Float[np.ndarray, " n"]:
             f"must be {size} positive finite numbers, got shape {list(weights.shape)}.",
         )
     return weights
+
+
+def deal_folds(
+    rng: np.random.Generator,
+    part: Int[np.ndarray, " n"],
+    num_folds: int,
+    groups: ArrayLike | None = None,
+) -> Int[np.ndarray, " n"]:
+    """Deals rows to folds at random.
+
+    Folds are as equal as they can be: in rows, and in rows of the log and of each arm.
+
+    Args:
+      rng: decides the folds.
+      part: of each row: 0 in the log, 1 in the control arm, 2 in the treatment arm.
+      num_folds: at least 2.
+      groups: of each row, a label; rows of a group lie in one fold.
+
+    Returns:
+      The fold of each row, from 0, as int16.
+
+    Raises:
+      TooFewRowsError: if a fold lacks rows of the log or of an arm.
+
+    Example:
+      >>> import numpy as np
+      >>> part = np.repeat([0, 1, 2], [6, 3, 3])
+      >>> fold = deal_folds(np.random.default_rng(0), part, num_folds=3)
+      >>> np.bincount(fold[:6]).tolist(), np.bincount(fold[9:]).tolist()
+      ([2, 2, 2], [1, 1, 1])
+    """
+    fold = _deal(rng, np.asarray(part), num_folds, groups)
+    parts = [np.bincount(fold[part == i], minlength=num_folds) for i in range(3)]
+    _check_folds(np.stack(parts, axis=1))
+    return fold
+
+
+def deal_held_out(
+    rng: np.random.Generator,
+    num_rows: int,
+    fraction: float,
+    groups: ArrayLike | None = None,
+) -> Int[np.ndarray, " n"]:
+    """Marks each row, or each group, as held out with the given probability: 1, else 0.
+
+    Example:
+      >>> import numpy as np
+      >>> deal_held_out(np.random.default_rng(0), 1000, 0.1).mean().round(1)
+      np.float64(0.1)
+    """
+    if groups is None:
+        return (rng.random(num_rows) < fraction).astype(np.int16)
+    _, group = np.unique(check_groups(groups, num_rows), return_inverse=True)
+    drawn = rng.random(int(group.max()) + 1) < fraction
+    return drawn[group].astype(np.int16)
+
+
+def _deal(
+    rng: np.random.Generator,
+    part: Int[np.ndarray, " n"],
+    num_folds: int,
+    groups: ArrayLike | None,
+) -> Int[np.ndarray, " n"]:
+    """Deals rows to folds: whole groups first, then single rows, part by part."""
+    if num_folds < 2:
+        raise pb.InputError("num_folds", f"must be at least 2, got {num_folds}.")
+    fold = np.full(len(part), -1, np.int16)  # small: there may be many millions of rows
+    if groups is not None:
+        _deal_groups(rng, fold, check_groups(groups, len(part)), part, num_folds)
+    place = np.int32 if len(part) < 2**31 else np.int64
+    alone = rng.permutation(np.flatnonzero(fold < 0).astype(place))
+    alone = np.concatenate([alone[part[alone] == i] for i in range(3)])
+    order = rng.permutation(num_folds).astype(fold.dtype)
+    fold[alone] = np.resize(order, len(alone))
+    return fold
+
+
+def _deal_groups(
+    rng: np.random.Generator,
+    fold: Int[np.ndarray, " n"],
+    labels: Shaped[np.ndarray, " n"],
+    part: Int[np.ndarray, " n"],
+    num_folds: int,
+) -> None:
+    """Fills in the folds of rows that are not alone in their group.
+
+    The largest groups come first, each goes where it adds least to the sum of squared
+    shares that folds have in all rows and in each part.
+    """
+    _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    parts = np.stack([np.bincount(group, part == i) for i in range(3)], axis=1)
+    content = np.concatenate([sizes[:, None], parts], axis=1)
+    content = content / np.maximum(content.sum(axis=0), 1)
+    load = np.zeros((num_folds, 4))
+    fold_of = np.full(len(sizes), -1)
+    order = rng.permutation(np.flatnonzero(sizes > 1))
+    for number in order[np.argsort(-sizes[order], kind="stable")]:
+        fold_of[number] = np.argmin(load @ content[number])
+        load[fold_of[number]] += content[number]
+    fold[:] = fold_of[group]
+
+
+def _check_folds(sums: Num[np.ndarray, "num_folds 3"]) -> None:
+    """Raises if a fold lacks units of the observational source or of an arm."""
+    names = (
+        "observational units",
+        "experimental units in the control arm",
+        "experimental units in the treatment arm",
+    )
+    for name, by_fold in zip(names, sums.T, strict=True):
+        if by_fold.min() <= 0:
+            first = int(by_fold.argmin())
+            raise TooFewRowsError(
+                f"fold {first + 1} of {len(sums)} has no {name}; give more data, fewer "
+                "folds, or smaller groups.",
+                part="fold",
+                observational=float(sums[first, 0]),
+                experimental=float(sums[first, 1:].sum()),
+            )

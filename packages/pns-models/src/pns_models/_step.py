@@ -1,7 +1,8 @@
-"""The compiled part of training: a step, a chunk of steps, an evaluation.
+"""A run as data, and the compiled part of training: a chunk of steps, an evaluation.
 
-Everything is a pure function of a program, a state and data. Programs compare by value, so
-a second run of the same network, settings and shapes compiles nothing.
+Everything is a pure function of a program, a state and data. Programs compare by value,
+optimizers included, so a second run of the same network, settings and shapes compiles
+nothing.
 """
 
 import dataclasses
@@ -9,15 +10,64 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from pns_models._batches import Batch
-from pns_models._loss import loss_by_index
-from pns_models._network import Network
-from pns_models._noise import noisy_weights, row_directions
-from pns_models._optimizer import Optimizer
+from pns_models._batches import (
+    Batch,
+    Batches,
+    make_noise_table,
+    noisy_weights,
+    row_directions,
+)
+from pns_models._data import Counts, flat_weights
+from pns_models._links import loss_by_index
+from pns_models._network import Kernel, Network
+from pns_models._recipe import TrainConfig
+
+_EVAL_ROWS = 32_768
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """Settings of Adam with decoupled weight decay."""
+
+    learning_rate: float  # at the first step
+    weight_decay: float  # of the variables of type `Kernel`; 0 is plain Adam.
+    # Steps of a cosine decay of the learning rate to zero; None keeps it.
+    decay_steps: int | None
+
+    def transformation(self) -> optax.GradientTransformation:
+        """Makes optax's transformation."""
+        rate: Any = self.learning_rate
+        if self.decay_steps is not None:
+            rate = optax.cosine_decay_schedule(rate, self.decay_steps)
+        if self.weight_decay == 0:
+            return optax.adam(rate)
+        return optax.adamw(rate, weight_decay=self.weight_decay, mask=decays)
+
+
+def make_optimizer(config: TrainConfig, num_steps: int) -> Optimizer:
+    """Takes an optimizer's settings from those of a training."""
+    return Optimizer(
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        decay_steps=num_steps if config.schedule == "cosine" else None,
+    )
+
+
+def decays(params: Any) -> Any:
+    """Says of each parameter in a tree of variables whether it decays: by its type."""
+
+    def of_variable(variable: Any) -> Any:
+        return jax.tree.map(lambda _: isinstance(variable, Kernel), variable)
+
+    return jax.tree.map(
+        of_variable, params, is_leaf=lambda node: isinstance(node, nnx.Variable)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,3 +199,122 @@ def evaluate_block(
     indices = network.training_indices(key, program.num_indices)
     raw = network.raw(z, indices)
     return loss_by_index(raw, weights, totals, network.link).mean()
+
+
+class RunKeys(NamedTuple):
+    """Randomness of a run, by purpose."""
+
+    network: PRNGKeyArray
+    split: PRNGKeyArray
+    batches: PRNGKeyArray
+    indices: PRNGKeyArray
+    noise: PRNGKeyArray
+
+
+class HeldOut(NamedTuple):
+    """Rows that training does not see, in blocks of one shape."""
+
+    blocks: list[tuple[Float[Array, "n d"], Float[Array, "n counts"]]]
+    totals: Float[Array, "2"]
+
+
+class Run(NamedTuple):
+    """What does not change during a run."""
+
+    config: TrainConfig
+    program: Program
+    fixed: Any  # variables of the network that do not learn
+    data: TrainingData
+    keys: StepKeys
+    batches: Batches | None  # None: every step sees all rows
+    held_out: HeldOut
+    num_steps: int
+
+
+def make_run(
+    network: Network,
+    config: TrainConfig,
+    train: Counts,
+    held_out: Counts,
+    keys: RunKeys,
+) -> tuple[Run, RunState]:
+    """Prepares a run and its first state; covariates are standardized already."""
+    structure, params, fixed = nnx.split(network, nnx.Param, ...)
+    num_rows = len(train.z)
+    size = min(config.batch_size or num_rows, num_rows)
+    visits = (config.epochs or 0) * num_rows
+    num_steps = config.max_steps or -(-visits // size)
+    weights = flat_weights(train)
+    # A batch stands for all rows, so totals are compared with its share of them.
+    data = TrainingData(
+        z=jnp.asarray(train.z),
+        weights=jnp.asarray(weights),
+        totals=_totals(train) * (size / num_rows),
+    )
+    if config.data_noise != "none" and network.is_epistemic:
+        data = _with_noise(data, network, weights, keys.noise, size)
+    batches = None  # a batch of all rows needs no shuffling
+    if size < num_rows:
+        may_merge = data.quantiles is None
+        batches = Batches(keys.batches, train.z, weights, size, may_merge)
+    optimizer = make_optimizer(config, num_steps)
+    run = Run(
+        config=config,
+        program=Program(structure, optimizer, config.num_indices),
+        fixed=fixed,
+        data=data,
+        keys=StepKeys(indices=keys.indices, noise=keys.noise),
+        batches=batches,
+        held_out=HeldOut(_make_blocks(held_out), _totals(held_out)),
+        num_steps=num_steps,
+    )
+    return run, RunState(
+        params=params,
+        optimizer=optimizer.transformation().init(params),
+        best_params=params,
+        # With their types, so that a restored state is the same input to the program.
+        best_loss=jnp.asarray(jnp.inf, jnp.float32),
+        waited=jnp.asarray(0, jnp.int32),
+        step=jnp.asarray(0, jnp.int32),
+    )
+
+
+def _with_noise(
+    data: TrainingData,
+    network: Network,
+    weights: Float[np.ndarray, "n counts"],
+    key: PRNGKeyArray,
+    batch_size: int,
+) -> TrainingData:
+    table = make_noise_table(weights)
+    directions = None
+    if batch_size == len(weights):
+        directions = row_directions(network, key, jnp.arange(len(weights)))
+    return data._replace(
+        quantiles=jnp.asarray(table.quantiles),
+        which=jnp.asarray(table.which),
+        directions=directions,
+    )
+
+
+def _make_blocks(
+    counts: Counts,
+) -> list[tuple[Float[Array, "n d"], Float[Array, "n counts"]]]:
+    """Cuts rows into blocks of one shape; the last is filled with empty rows."""
+    if not len(counts.z):
+        return []
+    z, weights = counts.z, flat_weights(counts)
+    size = min(_EVAL_ROWS, len(z))
+    missing = -len(z) % size
+    z = np.concatenate([z, np.zeros((missing, z.shape[1]), z.dtype)])
+    weights = np.concatenate(
+        [weights, np.zeros((missing, weights.shape[1]), weights.dtype)]
+    )
+    return [
+        (jnp.asarray(z[i : i + size]), jnp.asarray(weights[i : i + size]))
+        for i in range(0, len(z), size)
+    ]
+
+
+def _totals(counts: Counts) -> Float[Array, "2"]:
+    return jnp.array([np.asarray(part, np.float64).sum() for part in counts[1:]])

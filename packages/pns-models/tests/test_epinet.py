@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pns_models._indexed import balanced_indices
+from pns_models._epinet import balanced_indices
 from scipy import stats
 
 

@@ -9,7 +9,7 @@ import orbax.checkpoint as ocp
 import pns_models as pm
 import pytest
 from flax import nnx
-from pns_models import _arrays, _model
+from pns_models import _files, _model
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -50,12 +50,12 @@ def test_arrays_are_stored_by_name(small, tmp_path):
 
 def test_arrays_of_another_network_do_not_take_the_places(small, tmp_path):
     first = nnx.state(small.network("anchored"))
-    _arrays.save_arrays(tmp_path / "arrays", first)
-    chex.assert_trees_all_equal(_arrays.load_arrays(tmp_path / "arrays", first), first)
+    _files.save_arrays(tmp_path / "arrays", first)
+    chex.assert_trees_all_equal(_files.load_arrays(tmp_path / "arrays", first), first)
     renamed = nnx.State(dict(first))
     renamed["trunk"] = renamed.pop("body")
     with pytest.raises(ValueError, match="names or shapes of arrays differ: .*trunk"):
-        _arrays.load_arrays(tmp_path / "arrays", renamed)
+        _files.load_arrays(tmp_path / "arrays", renamed)
 
 
 @pytest.fixture(scope="module")

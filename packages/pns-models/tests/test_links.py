@@ -8,7 +8,7 @@ import pns_models as pm
 import pytest
 from flax import nnx
 from pns_models._data import flat_weights
-from pns_models._loss import loss_by_index
+from pns_models._links import loss_by_index
 
 LINK = "anchored"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pns_models as pm
 import pytest
 from flax import nnx
-from pns_models._enn_generator import cut_normal, fan_average_normal, output_layer
+from pns_models._hypermodel import cut_normal, fan_average_normal, output_layer
 from scipy import stats
 
 
