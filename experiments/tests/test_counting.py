@@ -24,7 +24,7 @@ def test_counts_are_those_of_people_with_the_same_covariates():
     ]
     asked = np.array([[0, 1, 1], [1, 1, 0], [5, 0, 0], [0, 1, 1]])
     for merge in (True, False):
-        counts = pm.counts_from_tables(*tables, merge=merge)
+        counts = pm.rows_from_tables(*tables).counts(merge)
         found = count_cells(counts, asked)
         for (z, x, y), cells in zip(tables, found, strict=True):
             for row, cell in zip(asked, cells, strict=True):

@@ -196,10 +196,10 @@ def measure(study: Study, seed: int, task: Task) -> dict[str, float]:
     warnings.simplefilter("ignore", pi.NotConvergedWarning)
     dgp = pns_dgp.li_model_1()
     key = jax.random.fold_in(jax.random.key(seed), task["replicate"])
-    counts = pm.counts_from_tables(
+    counts = pm.rows_from_tables(
         dgp.sample(key, task["num_train"], "observational"),
         dgp.sample(key, task["num_train"] // 2, "experimental"),
-    )
+    ).counts(merge=None)
     method, num_draws = METHODS[task["method"]], study.num_draws[task["method"]]
     recipe = study.recipe(task["method"])
     fit, took = timed(lambda: pm.fit(key, counts, recipe, progress=False))

@@ -40,7 +40,7 @@ def count_cells(
 ]:
     """Finds the counts of people who share the covariates of each row; 0 if nobody does."""
     both = np.concatenate([np.asarray(counts.z, np.float32), np.asarray(z, np.float32)])
-    _, group = pm.group_rows(both)
+    _, group = pm.distinct_rows(both)
     known, asked = group[: len(counts.z)], group[len(counts.z) :]
     found = []
     for part in (counts.observational, counts.experimental):

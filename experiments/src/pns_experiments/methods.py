@@ -86,7 +86,7 @@ class PlugIn:
     ) -> Answer:
         """Bounds PNS; `alpha` does not enter."""
         del alpha
-        counts = pm.counts_from_tables(*tables)
+        counts = pm.rows_from_tables(*tables).counts(merge=None)
         model = pm.fit(key, counts, resize(self.recipe, size), progress=False).model
         atoms = model.atoms(z)
         return Answer(pb.pns_bounds(atoms, incompatible="allow"), atoms)
@@ -115,7 +115,7 @@ class Counting:
         """Bounds PNS of each point by the frequencies of its cell."""
         recipe = resize(self.recipe, size)
         cells, place = np.unique(z, axis=0, return_inverse=True)
-        counts = count_cells(pm.counts_from_tables(*tables), cells)
+        counts = count_cells(pm.rows_from_tables(*tables).counts(merge=None), cells)
         ends = bound_by_counting(numpy_rng(key), *counts, alpha, self.source, recipe)
         atoms = estimate_by_counting(*counts, recipe.prior)
         return Answer(
@@ -195,7 +195,7 @@ class PaperEpinet:
     ) -> Answer:
         """Corrects the bounds by draws of the hypermodel."""
         fit_key, draw_key = jax.random.split(key)
-        counts = pm.counts_from_tables(*tables, merge=False)
+        counts = pm.rows_from_tables(*tables).counts(merge=False)
         recipe = resize(self.recipe, size)
         model, history, *_ = pm.fit(fit_key, counts, recipe, progress=False)
         num_draws = self.num_draws if size == "full" else 200
@@ -238,13 +238,13 @@ class PaperBootstrap:
     ) -> Answer:
         """Corrects the bounds by draws of the multiplier bootstrap."""
         fit_key, solve_key = jax.random.split(key)
-        counts = pm.counts_from_tables(*tables, merge=False)
+        counts = pm.rows_from_tables(*tables).counts(merge=False)
         recipe = resize(self.recipe, size)
         model = pm.fit(fit_key, counts, recipe, progress=False).model
         bootstrap = pe.make_bootstrap(
             solve_key,
             model,
-            pm.merge_counts(counts, only_if_halved=True),  # exact
+            counts.merged(only_if_halved=True),  # exact
             self.scope,
             num_draws=1000 if size == "full" else 50,
             config=_PAPER_SOLVES,

@@ -136,7 +136,8 @@ def read_counts(
     digest = hashlib.sha256()
     for part in itertools.chain(*triples):
         digest.update(np.ascontiguousarray(part).tobytes())
-    return pm.counts_from_tables(triples[0], triples[1]), digest.hexdigest()
+    counts = pm.rows_from_tables(triples[0], triples[1]).counts(merge=None)
+    return counts, digest.hexdigest()
 
 
 def _read_tables(

@@ -150,4 +150,4 @@ def deal_rows(method, tables, recipe, columns=("age", "member"), groups=None, ke
     rows = pm.Rows(
         z, source, x.astype(int), y.astype(int), ones, ones, source, fold, groups
     )
-    return pm.merge_rows(rows)[0]
+    return rows.merged()[0]

@@ -83,7 +83,7 @@ def test_a_saturated_network_has_the_standard_errors_of_frequencies(scope):
         x = rng.integers(0, 2, size)
         y = (rng.random(size) < 0.3 + 0.2 * x + 0.1 * z[:, 0]).astype(int)
         tables.append((z, x, y))
-    counts = pm.counts_from_tables(*tables)
+    counts = pm.rows_from_tables(*tables).counts(merge=None)
     training = dataclasses.replace(
         pm.PRESETS["default"].training,
         weight_decay=0.0,

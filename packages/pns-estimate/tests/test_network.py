@@ -7,7 +7,6 @@ import numpy as np
 import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
-import pns_models as pm
 import pytest
 from pns_estimate.methods import network
 from pns_estimate.methods.network import NetworkSampler
@@ -47,8 +46,8 @@ def test_a_network_is_judged_on_held_out_counts_given_those_it_trained_on(
 ):
     """Unit by unit from an urn for each cell, at the mean of the network's draws."""
     profile, inner = learned.profile, learned.sampler.inner
-    cells = pm.merge_counts(counts)
-    held_out = pm.merge_counts(learned.held_out)
+    cells = counts.merged()
+    held_out = learned.held_out.merged()
     z = held_out.z
     place = [int(np.flatnonzero((cells.z == row).all(axis=1))[0]) for row in z]
     drawn = inner.draws(split_key(jax.random.key(3)).calibrate, z, 64)
@@ -81,7 +80,7 @@ def test_a_network_is_judged_on_held_out_counts_given_those_it_trained_on(
 def test_counts_of_all_rows_are_added_and_reliability_is_the_networks(counts, learned):
     sampler = learned.sampler
     assert isinstance(sampler, ResidualSampler) and learned.is_calibrated
-    cells = pm.merge_counts(counts)
+    cells = counts.merged()
     totals = np.concatenate([np.reshape(p, (-1, 4)) for p in cells[1:]], axis=1)
     enough = totals.sum(axis=1) >= 10
     assert 0 < enough.sum()

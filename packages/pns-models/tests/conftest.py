@@ -76,7 +76,7 @@ def make_fit(kind="anchored", key=5):
     for n in (400, 300):
         z = np.stack([np.arange(n) % 2, 50.0 + np.arange(n) % 4, np.ones(n)], axis=1)
         tables.append((z, rng.integers(0, 2, n), rng.integers(0, 2, n)))
-    counts = pm.counts_from_tables(*tables, merge=True)
+    counts = pm.rows_from_tables(*tables).counts()
     recipe = make_recipe(
         kind, max_steps=10, eval_every=5, num_indices=3, data_noise="exponential"
     )

@@ -60,7 +60,7 @@ def test_batches_that_merging_would_not_halve_stay_rows():
 
 
 def test_merging_leaves_training_what_it_was(small, monkeypatch):
-    counts = pm.counts_from_tables(*small.tables(900, 700), merge=False)
+    counts = pm.rows_from_tables(*small.tables(900, 700)).counts(merge=False)
     recipe = small.recipe(batch_size=512, max_steps=12, eval_every=6, merge=False)
     merged = pm.fit(jax.random.key(0), counts, recipe)
     seen = []

@@ -26,7 +26,7 @@ def run(folder):
         (rng.integers(0, 2, (n, 3)), rng.integers(0, 2, n), rng.integers(0, 2, n))
         for n in (700, 500)
     ]
-    counts = pm.counts_from_tables(*tables, merge=False)
+    counts = pm.rows_from_tables(*tables).counts(merge=False)
     training = pm.TrainConfig(batch_size=64, merge=False, max_steps=400, patience=40)
     network = pm.AnchoredConfig(pm.Backbone(8, 1))
     return pm.fit(jax.random.key(3), counts, pm.Recipe(network, training),
@@ -75,7 +75,7 @@ def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(
 ):
     """The best parameters and the patience spent are part of the state."""
     sizes = (150, 100) if batch_size is None else (300, 200)
-    counts = pm.counts_from_tables(*small.tables(*sizes), merge=batch_size is None)
+    counts = pm.rows_from_tables(*small.tables(*sizes) is None).counts(merge=batch_size)
     recipe = small.recipe(
         kind,
         data_noise="exponential",
@@ -105,10 +105,10 @@ def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(
 
 def test_checkpoints_of_another_run_are_refused(small, tmp_path, monkeypatch):
     tables = small.tables()
-    counts = pm.counts_from_tables(*tables, merge=True)
+    counts = pm.rows_from_tables(*tables).counts()
     pm.fit(jax.random.key(0), counts, small.recipe(), checkpoint_dir=tmp_path)
     z, x, y = tables[0]
-    flipped = pm.counts_from_tables((z, x, 1 - y), tables[1], merge=True)
+    flipped = pm.rows_from_tables((z, x, 1 - y), tables[1]).counts()
     for key, data, recipe in (
         (1, counts, small.recipe()),
         (0, counts, small.recipe(max_steps=80)),
@@ -125,7 +125,7 @@ def test_checkpoints_of_another_run_are_refused(small, tmp_path, monkeypatch):
 
 
 def test_a_damaged_checkpoint_is_told(small, tmp_path):
-    counts = pm.counts_from_tables(*small.tables(), merge=True)
+    counts = pm.rows_from_tables(*small.tables()).counts()
     pm.fit(jax.random.key(0), counts, small.recipe(), checkpoint_dir=tmp_path)
     (tmp_path / "steps" / "20" / "state" / "_METADATA").write_text("{")
     with pytest.raises(pm.DamagedModelError, match="step 20 cannot be read; delete"):

@@ -34,8 +34,8 @@ def test_counts_and_rows_have_the_same_loss_and_gradient(small, kind):
     by_rows, merged = (
         value_and_grad(params, counts.z, flat_weights(counts))
         for counts in (
-            pm.counts_from_tables(*tables, merge=False),
-            pm.counts_from_tables(*tables, merge=True),
+            pm.rows_from_tables(*tables).counts(merge=False),
+            pm.rows_from_tables(*tables).counts(),
         )
     )
     np.testing.assert_allclose(by_rows[0], merged[0], rtol=1e-5)
@@ -44,7 +44,7 @@ def test_counts_and_rows_have_the_same_loss_and_gradient(small, kind):
 
 def test_the_loss_is_the_mean_negative_log_likelihood_of_each_source(small):
     tables = small.tables(50, 30)
-    counts = pm.counts_from_tables(*tables, merge=True)
+    counts = pm.rows_from_tables(*tables).counts()
     raw = np.random.default_rng(0).normal(size=(1, len(counts.z), 6))
     loss = compiled_loss(raw, flat_weights(counts), np.array([50.0, 30.0]))
     joint, mu = jax.tree.map(np.asarray, pm.atoms_from_raw(jnp.asarray(raw[0]), LINK))

@@ -358,7 +358,7 @@ def test_the_register_holds_our_six_kinds():
 def test_a_network_from_outside_trains_saves_and_loads(tmp_path):
     rng = np.random.default_rng(0)
     table = rng.normal(size=(400, 2)), rng.integers(0, 2, 400), rng.integers(0, 2, 400)
-    counts = pm.counts_from_tables(table, table)
+    counts = pm.rows_from_tables(table, table).counts(merge=None)
     config = ConstantConfig(sizes=(3,), backbone=pm.Backbone(width=5))
     recipe = pm.Recipe(config, pm.TrainConfig(max_steps=200, patience=None))
     model = pm.fit(jax.random.key(0), counts, recipe).model

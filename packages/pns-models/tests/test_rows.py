@@ -34,7 +34,7 @@ def names(rows, *more):
 
 def test_merged_rows_are_those_of_a_dictionary_in_the_order_of_appearance():
     rows = draw_rows()
-    merged, place, first = pm.merge_rows(rows)
+    merged, place, first = rows.merged()
     wanted = {}
     for name, weight in zip(names(rows), rows.weights, strict=True):
         size, copies = wanted.get(name, (0, 0))
@@ -48,7 +48,7 @@ def test_merged_rows_are_those_of_a_dictionary_in_the_order_of_appearance():
 
 
 def test_rows_share_a_cell_exactly_if_they_share_covariates():
-    merged, _, _ = pm.merge_rows(draw_rows())
+    merged, _, _ = draw_rows().merged()
     for one in range(0, len(merged.z), 7):
         same = (merged.z == merged.z[one]).all(axis=1)
         np.testing.assert_array_equal(merged.cell == merged.cell[one], same)
@@ -59,7 +59,7 @@ def test_rows_that_differ_in_what_matters_stay_apart(part):
     rows = draw_rows()
     label = np.arange(400) % 5 / 7 + 0.1
     rows = rows._replace(**{part: label.copy()})
-    merged, place, _ = pm.merge_rows(rows, keeps_weights=part == "weights")
+    merged, place, _ = rows.merged(keeps_weights=part == "weights")
     assert len(set(names(rows, label))) == len(merged.z)
     assert merged.weights.sum() == pytest.approx(rows.weights.sum())
     if part == "weights":  # of one unit, times the units
@@ -68,14 +68,14 @@ def test_rows_that_differ_in_what_matters_stay_apart(part):
 
 def test_rows_of_groups_stay_apart():
     rows = draw_rows()._replace(group=np.zeros(400, int))
-    merged, place, first = pm.merge_rows(rows)
+    merged, place, first = rows.merged()
     assert merged.z is rows.z and len(set(merged.cell)) == 9
     np.testing.assert_array_equal(place, first)
 
 
 def test_counts_and_folded_counts_are_those_of_the_rows_before_they_were_merged():
     rows = draw_rows()
-    merged, place, _ = pm.merge_rows(rows)
+    merged, place, _ = rows.merged()
     counts = merged.counts()
     wanted = np.zeros((len(counts.z), 2, 2, 2))
     folded, where = merged.folded()
@@ -95,16 +95,16 @@ def test_counts_and_folded_counts_are_those_of_the_rows_before_they_were_merged(
     assert len(each.z) == 400 and each.experimental.sum() == wanted[:, 1].sum()
     assert len(merged.counts(merge=None).z) == len(counts.z)
     few = draw_rows(num_levels=100)
-    assert len(pm.merge_rows(few)[0].counts(merge=None).z) == 400
+    assert len(few.merged()[0].counts(merge=None).z) == 400
 
 
 def test_weights_are_rounded_before_they_are_summed_as_counts_of_single_rows_are():
     """Batches of networks follow from sums to the last bit."""
     rng = np.random.default_rng(0)
     rows = draw_rows()._replace(weights=rng.uniform(0.1, 3, 400), group=np.zeros(400))
-    rows, _, _ = pm.merge_rows(rows)
+    rows, _, _ = rows.merged()
     counts = rows.counts()
-    single = pm.merge_counts(rows.counts(merge=False))
+    single = rows.counts(merge=False).merged()
     np.testing.assert_array_equal(counts.observational, single.observational)
     np.testing.assert_array_equal(counts.experimental, single.experimental)
     at_once = np.zeros(counts.experimental.shape)
@@ -116,7 +116,7 @@ def test_weights_are_rounded_before_they_are_summed_as_counts_of_single_rows_are
 
 def test_squares_are_those_of_the_units():
     rows = draw_rows()
-    merged, _, _ = pm.merge_rows(rows, keeps_weights=True)
+    merged, _, _ = rows.merged(keeps_weights=True)
     found, wanted = merged.squares(), 0 * merged.counts().observational
     known = {tuple(z): i for i, z in enumerate(found.z.tolist())}
     for i in np.flatnonzero(rows.source == 0):
@@ -127,7 +127,7 @@ def test_squares_are_those_of_the_units():
 
 def test_rows_that_all_differ_are_not_copied():
     rows = draw_rows(num_levels=10**6)
-    merged, _, _ = pm.merge_rows(rows)
+    merged, _, _ = rows.merged()
     assert merged.z is rows.z and merged.folded()[0].counts.z is rows.z
 
 
@@ -135,7 +135,7 @@ def test_many_labels_do_not_overflow():
     rng = np.random.default_rng(0)
     labels = [rng.integers(0, 2**40, 3000) % 2999 for _ in range(8)]
     labels = [np.concatenate([label, label[:10]]) for label in labels]
-    first, kind = pm._rows.distinct_rows(*labels)
+    first, kind = pm.distinct_rows(*labels)
     assert len(first) == 3000
     np.testing.assert_array_equal(kind[-10:], kind[:10])
 

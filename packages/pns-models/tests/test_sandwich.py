@@ -65,7 +65,7 @@ def sandwich(z, x, y):
 @pytest.fixture(scope="module")
 def problem():
     observational, experimental = draw_tables()
-    counts = pm.counts_from_tables(observational, experimental)
+    counts = pm.rows_from_tables(observational, experimental).counts(merge=None)
     assert len(counts.z) == 9
     return counts, *sandwich(*observational)
 

@@ -58,7 +58,7 @@ def test_a_second_fit_of_one_recipe_traces_no_step(fits, small, kind, monkeypatc
 def test_a_fit_traces_the_step_once(small, monkeypatch):
     """Four chunks, with better and worse evaluations between them."""
     calls = count_traces(monkeypatch, most=1)
-    counts = pm.counts_from_tables(*small.tables(), merge=True)
+    counts = pm.rows_from_tables(*small.tables()).counts()
     recipe = small.recipe(max_steps=40, learning_rate=0.3)
     history = pm.fit(jax.random.key(0), counts, recipe).history
     assert len(calls) == 1
@@ -70,7 +70,7 @@ def test_two_fits_by_minibatches_trace_the_step_once(small, monkeypatch):
     recipe = small.recipe(
         batch_size=64, merge=False, learning_rate=0.011, held_out_fraction=0.0
     )
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    counts = pm.rows_from_tables(*small.tables()).counts(merge=False)
     for key in (0, 1):
         pm.fit(jax.random.key(key), counts, recipe)
     assert len(calls) == 1
@@ -78,7 +78,7 @@ def test_two_fits_by_minibatches_trace_the_step_once(small, monkeypatch):
 
 def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_units(small):
     """One step by hand: the batch stands for all rows, units keep their directions."""
-    counts = pm.counts_from_tables(*small.tables(300, 200), merge=False)
+    counts = pm.rows_from_tables(*small.tables(300, 200)).counts(merge=False)
     recipe = small.recipe(
         "ensemble", batch_size=64, merge=False, data_noise="exponential"
     )
@@ -105,7 +105,7 @@ def test_a_step_takes_the_loss_of_its_batch_with_the_noise_of_its_units(small):
 
 def test_steps_of_several_members_are_one_mapped_step(small):
     """A leading axis over states and weights is a `vmap` away."""
-    counts = pm.counts_from_tables(*small.tables(), merge=True)
+    counts = pm.rows_from_tables(*small.tables()).counts()
     recipe = small.recipe()
     keys = _step.RunKeys(*jax.random.split(jax.random.key(0), 5))
     runs = [

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.fixture(scope="module")
 def counts(small):
     """Counts of 500 units on 8 rows."""
-    return pm.counts_from_tables(*small.tables(), merge=True)
+    return pm.rows_from_tables(*small.tables()).counts()
 
 
 def held_out_loss(model, counts) -> float:
@@ -33,7 +33,9 @@ def held_out_loss(model, counts) -> float:
 @pytest.mark.slow
 def test_minibatches_of_rows_and_full_batches_of_counts_reach_the_same_loss(small):
     tables = small.tables(8000, 6000)
-    fresh = pm.counts_from_tables(*small.tables(40_000, 40_000, seed=9))
+    fresh = pm.rows_from_tables(*small.tables(40_000, 40_000, seed=9)).counts(
+        merge=None
+    )
     losses = []
     for training in (
         {"merge": False, "batch_size": 512, "max_steps": 600, "learning_rate": 3e-3},
@@ -41,7 +43,7 @@ def test_minibatches_of_rows_and_full_batches_of_counts_reach_the_same_loss(smal
     ):
         result = pm.fit(
             jax.random.key(0),
-            pm.counts_from_tables(*tables, merge=training["merge"]),
+            pm.rows_from_tables(*tables["merge"]).counts(merge=training),
             small.recipe(
                 held_out_fraction=0.0, weight_decay=0.0, eval_every=100, **training
             ),
@@ -91,7 +93,7 @@ def test_the_anchored_net_finds_the_constrained_maximum_likelihood_estimate(smal
 @pytest.mark.parametrize(("batch_size", "steps"), [(100, 15), (200, 8)])
 def test_epochs_count_passes_over_the_rows(small, batch_size, steps):
     """Three passes over 500 rows: 7.5 batches of 200 are begun 8 times."""
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    counts = pm.rows_from_tables(*small.tables()).counts(merge=False)
     recipe = small.recipe(
         batch_size=batch_size,
         merge=False,
@@ -114,7 +116,7 @@ def test_a_run_without_held_out_units_has_no_held_out_loss(small, counts):
 
 
 def test_evaluation_in_blocks_and_a_last_short_chunk(small, monkeypatch):
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    counts = pm.rows_from_tables(*small.tables()).counts(merge=False)
     recipe = small.recipe(max_steps=5, eval_every=3, merge=False)
     whole = pm.fit(jax.random.key(0), counts, recipe).history
     assert whole.step.tolist() == [3, 5]
@@ -124,7 +126,7 @@ def test_evaluation_in_blocks_and_a_last_short_chunk(small, monkeypatch):
 
 
 def test_the_standardizer_knows_the_training_part_alone(small):
-    counts = pm.counts_from_tables(*small.tables(), merge=False)
+    counts = pm.rows_from_tables(*small.tables()).counts(merge=False)
     recipe = small.recipe(max_steps=5, eval_every=3, merge=False)
     result = pm.fit(jax.random.key(0), counts, recipe)
     held = result.held_out
@@ -134,7 +136,7 @@ def test_the_standardizer_knows_the_training_part_alone(small):
 
 
 def test_training_stops_when_patience_ends_and_keeps_the_best(small):
-    counts = pm.counts_from_tables(*small.tables(150, 100), merge=True)
+    counts = pm.rows_from_tables(*small.tables(150, 100)).counts()
     recipe = small.recipe(
         learning_rate=0.1,
         weight_decay=0.0,
@@ -189,7 +191,7 @@ def test_parts_that_lack_a_source_are_told(small, counts):
     assert raised.value.part == "training"
     assert raised.value.observational > 200 and raised.value.experimental == 0
     pair = (np.zeros((2, 3)), np.array([0, 1]), np.array([1, 0]))
-    few = pm.counts_from_tables(small.tables()[0], pair)
+    few = pm.rows_from_tables(small.tables()[0], pair).counts(merge=None)
     with pytest.raises(pm.TooFewRowsError, match="held-out part needs units") as raised:
         pm.fit(jax.random.key(0), few, small.recipe(held_out_fraction=0.01))
     assert raised.value.part == "held-out"
@@ -212,7 +214,7 @@ def test_data_that_cannot_be_trained_on_are_told(small, counts):
     with pytest.raises(TypeError, match="recipe must be a Recipe"):
         pm.fit(jax.random.key(0), counts, "default")
     for change, message in (
-        ({"z": counts.z[:-1]}, "make them with counts_from_tables"),
+        ({"z": counts.z[:-1]}, "make them with rows_from_tables"),
         ({"z": counts.z * np.nan}, r"in columns \[0, 1, 2\]"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -221,7 +223,7 @@ def test_data_that_cannot_be_trained_on_are_told(small, counts):
 
 def test_units_that_are_held_out_by_the_caller_are_not_seen(small):
     tables = small.tables(400, 300)
-    counts = pm.counts_from_tables(*tables, merge=False)
+    counts = pm.rows_from_tables(*tables).counts(merge=False)
     seen, held_out = (
         pm.Counts(*(part[rows] for part in counts))
         for rows in (np.arange(700) % 5 > 0, np.arange(700) % 5 == 0)

@@ -206,7 +206,7 @@ class PnsEstimator(Settings, Shortcuts):
         check_settings(self.get_params())
         table = read_table(rows, "prediction")
         z, is_outside = state.encoder.encode(table, "prediction")
-        first, place = pm.group_rows(z)
+        first, place = pm.distinct_rows(z)
         z = z[first]
         key = jax.random.fold_in(jax.random.key(int(self.seed)), 2)
         return Prediction(

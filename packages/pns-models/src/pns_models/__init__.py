@@ -13,8 +13,6 @@ from pns_models._data import (
     FoldedCounts,
     distinct_rows,
     empty_table,
-    group_rows,
-    merge_counts,
 )
 from pns_models._epinet import EpinetConfig
 from pns_models._errors import (
@@ -52,10 +50,8 @@ from pns_models._resamples import Resamples
 from pns_models._rows import (
     SOURCES,
     Rows,
-    counts_from_tables,
     deal_folds,
     deal_held_out,
-    merge_rows,
     rows_from_tables,
 )
 from pns_models._standardizer import Standardizer, make_standardizer
@@ -101,7 +97,6 @@ __all__ = [
     "TooFewRowsError",
     "TrainConfig",
     "atoms_from_raw",
-    "counts_from_tables",
     "cross_fit",
     "deal_folds",
     "deal_held_out",
@@ -110,7 +105,6 @@ __all__ = [
     "empty_table",
     "fit",
     "from_writer",
-    "group_rows",
     "is_writer",
     "join_processes",
     "load",
@@ -118,8 +112,6 @@ __all__ = [
     "make_mesh",
     "make_standardizer",
     "measure_reliability",
-    "merge_counts",
-    "merge_rows",
     "plain_functions",
     "register_network",
     "rows_from_tables",

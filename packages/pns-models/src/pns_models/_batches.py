@@ -13,7 +13,7 @@ and merged data need one direction per count.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ import pns_bounds as pb
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy import special
 
-from pns_models._data import group_rows
+from pns_models._data import distinct_rows
 from pns_models._network import Network
 
 _ROUND_UP = 256  # to this multiple, so that merged batches need few programs
@@ -32,9 +32,9 @@ _SCORES = np.linspace(-6, 6, 193)  # linear interpolation is right to about 1e-3
 class Batch(NamedTuple):
     """Rows of one step, or of several stacked."""
 
-    rows: Int[Array, "*steps b"]  # indices of training rows
+    rows: Int[Any, "*steps b"]  # indices of training rows
     # The weights that take the place of the rows' own, or None.
-    weights: Float[Array, "*steps b counts"] | None = None
+    weights: Float[Any, "*steps b counts"] | None = None
 
 
 class Batches:
@@ -59,9 +59,9 @@ class Batches:
         self._epoch_rows = functools.lru_cache(2)(self._shuffle)
         self._groups = None
         if may_merge:
-            some, _ = group_rows(z[self._stream(0, 1)[0]])
+            some, _ = distinct_rows(z[self._stream(0, 1)[0]])
             if 2 * _rounded_up(len(some)) <= batch_size:
-                self._first, self._groups = group_rows(z)
+                self._first, self._groups = distinct_rows(z)
 
     def __call__(self, step: int, size: int) -> Batch:
         """Returns the batches of `size` steps, stacked."""

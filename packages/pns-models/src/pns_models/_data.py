@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float, Int, Shaped
-from numpy.typing import ArrayLike
 from pns_bounds import BINARY
 
 Array = Any  # NumPy or JAX
@@ -34,6 +33,30 @@ class Counts(NamedTuple):
     z: Float[Array, "num_cells num_covariates"]
     observational: Float[Array, "num_cells treatments levels"]
     experimental: Float[Array, "num_cells treatments levels"]
+
+    def merged(self, only_if_halved: bool = False) -> "Counts":
+        """Merges rows with identical covariates by adding their counts.
+
+        Args:
+          only_if_halved: return these counts unless at most half of the rows remain.
+
+        Example:
+          >>> import numpy as np
+          >>> ones = np.ones((3, 2, 2))
+          >>> counts = Counts(np.array([[0.0], [1.0], [1.0]], np.float32), ones, ones)
+          >>> merged = counts.merged()
+          >>> merged.z.ravel().tolist(), merged.observational[1].tolist()
+          ([0.0, 1.0], [[2.0, 2.0], [2.0, 2.0]])
+          >>> len(counts.merged(only_if_halved=True).z)
+          3
+        """
+        z = np.asarray(self.z)
+        first, group = distinct_rows(z)
+        if only_if_halved and 2 * len(first) > len(z):
+            return self
+        cells = sum_by_group(group, flat_weights(self), len(first)).astype(np.float32)
+        cells = cells.reshape(-1, 2, *BINARY.joint_shape)
+        return Counts(pick_rows(z, first), cells[:, 0], cells[:, 1])
 
 
 class FoldedCounts(NamedTuple):
@@ -56,73 +79,13 @@ class FoldedCounts(NamedTuple):
 
     def cell_totals(self) -> Float[np.ndarray, "num_cells counts"]:
         """Sums the counts of each cell over the folds."""
-        weights = flat_weights(self.counts)
         size = int(self.cell.max()) + 1
-        sums = [np.bincount(self.cell, column, size) for column in weights.T]
-        return np.stack(sums, axis=1)
+        return sum_by_group(self.cell, flat_weights(self.counts), size)
 
     def cell_covariates(self) -> Float[np.ndarray, "num_cells d"]:
         """Returns the covariates of each cell."""
-        z, first = np.asarray(self.counts.z), np.unique(self.cell, return_index=True)[1]
-        is_one_each = np.array_equal(first, np.arange(len(z)))
-        return z if is_one_each else z[first]
-
-
-def merge_counts(counts: Counts, only_if_halved: bool = False) -> Counts:
-    """Merges rows with identical covariates by adding their counts.
-
-    Args:
-      counts: any counts.
-      only_if_halved: return the input unless at most half of the rows remain.
-
-    Example:
-      >>> import numpy as np
-      >>> ones = np.ones((3, 2, 2))
-      >>> counts = Counts(np.array([[0.0], [1.0], [1.0]], np.float32), ones, ones)
-      >>> merged = merge_counts(counts)
-      >>> merged.z.ravel().tolist(), merged.observational[1].tolist()
-      ([0.0, 1.0], [[2.0, 2.0], [2.0, 2.0]])
-      >>> len(merge_counts(counts, only_if_halved=True).z)
-      3
-    """
-    z = np.asarray(counts.z)
-    first, group = group_rows(z)
-    if only_if_halved and 2 * len(first) > len(z):
-        return counts
-    columns = flat_weights(counts).T
-    sums = [np.bincount(group, column, len(first)) for column in columns]
-    cells = np.stack(sums, axis=1).reshape(-1, 2, *BINARY.joint_shape)
-    z, cells = np.asarray(counts.z), cells.astype(np.float32)
-    # Without anything to merge there is no second copy of the covariates.
-    return Counts(z if len(first) == len(z) else z[first], cells[:, 0], cells[:, 1])
-
-
-def group_rows(
-    z: Float[np.ndarray, "n d"],
-) -> tuple[Int[np.ndarray, " num_cells"], Int[np.ndarray, " n"]]:
-    """Finds which rows are identical.
-
-    Rows are found by a 64-bit hash of their bits and compared in full, so the result is
-    exact; beside the table itself this takes a few numbers per row.
-
-    Returns:
-      A row of each group, and the group of each row.
-
-    Example:
-      >>> import numpy as np
-      >>> z = np.array([[3.0, 4.0], [1.0, 2.0], [3.0, 4.0], [1.0, 0.0]], np.float32)
-      >>> first, group = group_rows(z)
-      >>> first.tolist(), group.tolist()
-      ([0, 1, 3], [0, 1, 0, 2])
-    """
-    first, group = number_groups(_row_hashes(z))
-    for part in row_blocks(*z.shape):
-        if not np.array_equal(z[part], z[first[group[part]]]):
-            # Two different rows share a hash: group by the rows themselves.
-            _, group = np.unique(z, axis=0, return_inverse=True)
-            _, first = np.unique(group, return_index=True)
-            break
-    return first, group
+        first = np.unique(self.cell, return_index=True)[1]
+        return pick_rows(np.asarray(self.counts.z), first)
 
 
 def distinct_rows(
@@ -131,7 +94,7 @@ def distinct_rows(
     """Finds which rows agree in all labels.
 
     Args:
-      *labels: [n] each; None says nothing.
+      *labels: [n] each, or a table [n, d] of float32 alone; None says nothing.
 
     Returns:
       The first row of each kind, in the order of appearance, and the kind of each row.
@@ -141,8 +104,13 @@ def distinct_rows(
       >>> first, kind = distinct_rows(np.array([7, 5, 7, 7]), np.array([0, 0, 1, 0]))
       >>> first.tolist(), kind.tolist()
       ([0, 1, 2], [0, 1, 2, 0])
+      >>> z = np.array([[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]], np.float32)
+      >>> distinct_rows(z)[1].tolist()
+      [0, 1, 0]
     """
     given = [np.asarray(label) for label in labels if label is not None]
+    if given[0].ndim == 2:
+        return _distinct_vectors(given[0])
     kind = np.zeros(len(given[0]), np.int64)
     size = 1
     for label in given:
@@ -151,7 +119,58 @@ def distinct_rows(
             kind = np.unique(kind, return_inverse=True)[1]
             size = int(kind.max()) + 1
         kind, size = kind * len(values) + code, size * len(values)
-    return number_groups(kind)
+    return _number_groups(kind)
+
+
+def _distinct_vectors(
+    z: Float[np.ndarray, "n d"],
+) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " n"]]:
+    """Finds rows by a 64-bit hash of their bits and compares them in full: it is exact.
+
+    Beside the table itself this takes a few numbers per row.
+    """
+    first, group = _number_groups(_row_hashes(z))
+    for part in row_blocks(*z.shape):
+        if not np.array_equal(z[part], z[first[group[part]]]):
+            # Two different rows share a hash: group by the rows themselves.
+            return _number_groups(np.unique(z, axis=0, return_inverse=True)[1])
+    return first, group
+
+
+def _row_hashes(z: Float[np.ndarray, "n d"]) -> Shaped[np.ndarray, " n"]:
+    """Hashes rows of float32 to 64 bits, a block of rows at a time."""
+    rng = np.random.default_rng(0)
+    factors = rng.integers(0, 2**64, size=z.shape[1], dtype=np.uint64) | np.uint64(1)
+    hashes = np.empty(len(z), np.uint64)
+    for part in row_blocks(*z.shape):
+        block = np.ascontiguousarray(z[part], np.float32)
+        block = block + np.float32(0)  # -0.0 becomes 0.0: they are equal, so they merge
+        mixed = block.view(np.uint32).astype(np.uint64) * factors
+        hashes[part] = (mixed ^ (mixed >> np.uint64(31))).sum(1)
+    return hashes
+
+
+def _number_groups(
+    labels: Shaped[np.ndarray, " n"],
+) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " n"]]:
+    """Numbers equal labels in the order of their first appearance."""
+    _, first, group = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[group]
+
+
+def sum_by_group(
+    group: Int[np.ndarray, " n"], table: Float[np.ndarray, "n c"], size: int
+) -> Float[np.ndarray, "{size} c"]:
+    """Adds up the rows of each group."""
+    return np.stack([np.bincount(group, column, size) for column in table.T], axis=1)
+
+
+def pick_rows(z: Float[np.ndarray, "n d"], rows: Int[np.ndarray, " m"]) -> np.ndarray:
+    """Picks rows; all of them in their order are no copy."""
+    if len(rows) == len(z) and np.array_equal(rows, np.arange(len(z))):
+        return z
+    return z[rows]
 
 
 def split_counts(
@@ -165,37 +184,19 @@ def split_counts(
     Returns:
       Training and held-out counts, each without its empty rows.
     """
-    sides = [[], []]
-    for cells in counts[1:]:
-        cells = np.asarray(cells, np.float64)
+    z, every = np.asarray(counts.z), np.asarray(counts[1:], np.float64)
+    held_out = np.empty_like(every)
+    for cells, out in zip(every, held_out, strict=True):
         whole = np.floor(cells)
         thinned = rng.binomial(whole.astype(int), held_out_fraction)
         tossed = rng.random(cells.shape) < held_out_fraction
-        held_out = thinned + (cells - whole) * tossed
-        sides[0].append((cells - held_out).astype(np.float32))
-        sides[1].append(held_out.astype(np.float32))
-    results = []
-    for observational, experimental in sides:
-        filled = (observational + experimental).sum((1, 2)) > 0
-        results.append(
-            Counts(
-                np.asarray(counts.z)[filled],
-                observational[filled],
-                experimental[filled],
-            )
-        )
-    return results[0], results[1]
+        out[:] = thinned + (cells - whole) * tossed
 
+    def without_empty(cells: Float[np.ndarray, "2 n treatments levels"]) -> Counts:
+        filled = cells.sum(axis=(0, 2, 3)) > 0
+        return Counts(z[filled], *cells[:, filled].astype(np.float32))
 
-def check_groups(groups: ArrayLike, size: int) -> Shaped[np.ndarray, " n"]:
-    """Returns labels as an array; raises unless there is one per row."""
-    labels = np.asarray(groups)
-    if labels.shape != (size,):
-        raise pb.InputError(
-            "groups",
-            f"must hold {size} labels, one per row, got shape {list(labels.shape)}.",
-        )
-    return labels
+    return without_empty(every - held_out), without_empty(held_out)
 
 
 def flat_weights(counts: Counts) -> Float[np.ndarray, "num_cells counts"]:
@@ -215,7 +216,7 @@ def check_counts(counts: Counts) -> None:
         raise pb.InputError(
             "counts",
             f"must have z [n, d] and two tables of cells {list(expected[0])}, got shapes "
-            f"{shapes}; make them with counts_from_tables.",
+            f"{shapes}; make them with rows_from_tables(...).counts().",
         )
     check_finite("z", np.asarray(counts.z))
     for name, cells in zip(counts._fields[1:], counts[1:], strict=True):
@@ -231,30 +232,17 @@ def check_counts(counts: Counts) -> None:
         )
 
 
-def _row_hashes(z: Float[np.ndarray, "n d"]) -> Shaped[np.ndarray, " n"]:
-    """Hashes rows of float32 to 64 bits, a block of rows at a time."""
-    rng = np.random.default_rng(0)
-    factors = rng.integers(0, 2**64, size=z.shape[1], dtype=np.uint64) | np.uint64(1)
-    hashes = np.empty(len(z), np.uint64)
+def check_finite(name: str, z: Float[np.ndarray, "n d"]) -> None:
+    """Raises if a number is missing or infinite."""
+    bad = np.zeros(z.shape[1], bool)
     for part in row_blocks(*z.shape):
-        block = np.ascontiguousarray(z[part], np.float32)
-        block = block + np.float32(0)  # -0.0 becomes 0.0: they are equal, so they merge
-        mixed = block.view(np.uint32).astype(np.uint64) * factors
-        hashes[part] = (mixed ^ (mixed >> np.uint64(31))).sum(1)
-    return hashes
-
-
-def number_groups(
-    labels: Shaped[np.ndarray, " n"],
-) -> tuple[Int[np.ndarray, " num_groups"], Int[np.ndarray, " n"]]:
-    """Numbers equal labels in the order of their first appearance.
-
-    Returns:
-      The first row of each group, and the group of each row.
-    """
-    _, first, group = np.unique(labels, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return first[order], np.argsort(order)[group]
+        bad |= ~np.isfinite(z[part]).all(axis=0)
+    if bad.any():
+        raise pb.InputError(
+            name,
+            "has missing or infinite values in columns "
+            f"{np.flatnonzero(bad).tolist()}.",
+        )
 
 
 def empty_table(num_rows: int, num_columns: int) -> Float[np.ndarray, "n d"]:
@@ -275,16 +263,3 @@ def row_blocks(num_rows: int, num_columns: int) -> Iterator[slice]:
     """Cuts rows into blocks of about a million numbers: no temporaries of a table's size."""
     size = min(65_536, max(1, 2**20 // max(num_columns, 1)))
     return (slice(start, start + size) for start in range(0, num_rows, size))
-
-
-def check_finite(name: str, z: Float[np.ndarray, "n d"]) -> None:
-    """Raises if a number is missing or infinite."""
-    bad = np.zeros(z.shape[1], bool)
-    for part in row_blocks(*z.shape):
-        bad |= ~np.isfinite(z[part]).all(axis=0)
-    if bad.any():
-        raise pb.InputError(
-            name,
-            "has missing or infinite values in columns "
-            f"{np.flatnonzero(bad).tolist()}.",
-        )

@@ -9,22 +9,26 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int, Num, Shaped
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from pns_models._data import (
     Counts,
     FoldedCounts,
     check_finite,
-    check_groups,
     distinct_rows,
     empty_table,
-    group_rows,
+    pick_rows,
 )
 from pns_models._errors import TooFewRowsError
 
 Role = Literal["log", "trial"]
 Table = tuple[ArrayLike, ArrayLike, ArrayLike]
+_PARTS = (
+    "observational units",
+    "experimental units in the control arm",
+    "experimental units in the treatment arm",
+)
 
 
 class Source(NamedTuple):
@@ -104,14 +108,14 @@ class Rows(NamedTuple):
         first, place = distinct_rows(self.cell)
         if merge is None:
             merge = 2 * len(first) <= self.copies.sum()
-        if not merge:
-            times = np.maximum(self.copies, 1).astype(int)  # parts of a unit stay whole
-            first = place = np.repeat(np.arange(len(times)), times)
-            single = self._replace(weights=self.weights / times).take(first)
-            sums = single._sums(np.arange(len(first)), len(first), single.weights)
-        else:
-            sums = self._sums(place, len(first), self.weights)
-        return Counts(_pick(self.z, first), *np.moveaxis(sums, 1, 0))
+        if merge:
+            return self._summed(first, place)
+        times = np.maximum(self.copies, 1).astype(int)  # parts of a unit stay whole
+        units = self._replace(weights=self.weights / times).take(
+            np.repeat(np.arange(len(times)), times)
+        )
+        every = np.arange(len(units.z))
+        return units._summed(every, every)
 
     def squares(self) -> Counts:
         """Adds up the squared weights of the units of rows that share covariates."""
@@ -125,26 +129,63 @@ class Rows(NamedTuple):
         """
         assert self.fold is not None
         first, place = distinct_rows(self.cell, self.fold)
-        sums = self._sums(place, len(first), self.weights)
-        counts = Counts(_pick(self.z, first), *np.moveaxis(sums, 1, 0))
+        counts = self._summed(first, place)
         _, cell = distinct_rows(self.cell[first])
         return FoldedCounts(counts, self.fold[first].astype(int), cell), place
 
-    def _sums(
-        self,
-        place: Int[np.ndarray, " n"],
-        size: int,
-        weights: Float[np.ndarray, " n"],
-    ) -> Float[np.ndarray, "size sources treatments levels"]:
+    def merged(
+        self, keeps_weights: bool = False
+    ) -> tuple["Rows", Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
+        """Merges rows that agree in everything but weights, copies and cell.
+
+        Rows of groups are not merged: they are not independent copies of each other.
+
+        Args:
+          keeps_weights: whether rows of different weights differ, too, as those of
+            sampling weights do.
+
+        Returns:
+          The distinct rows with their cells; for each row that was given, its place among
+          them; and for each distinct row, the first that was given.
+
+        Example:
+          >>> import numpy as np
+          >>> z, ones = np.array([[5.0], [5.0], [6.0]], np.float32), np.ones(3)
+          >>> source = treatment = outcome = np.zeros(3, int)
+          >>> rows = Rows(z, source, treatment, outcome, ones, ones, cell=source)
+          >>> merged, place, first = rows.merged()
+          >>> merged.z.ravel().tolist(), merged.copies.tolist(), place.tolist()
+          ([5.0, 6.0], [2.0, 1.0], [0, 0, 1])
+        """
+        _, cell = distinct_rows(self.z)
+        rows = self._replace(cell=cell)
+        if self.group is not None:
+            every = np.arange(len(cell))
+            return rows, every, every
+        weight = self.weights / self.copies if keeps_weights else None
+        labels = (self.source, self.treatment, self.outcome, self.fold, self.assignment)
+        first, place = distinct_rows(cell, *labels, weight)
+        if len(first) == len(cell):
+            return rows, place, first
+        weights, copies = (
+            np.bincount(place, part, len(first)) for part in (self.weights, self.copies)
+        )
+        merged = rows.take(first)._replace(weights=weights, copies=copies)
+        return merged, place, first
+
+    def _summed(
+        self, first: Int[np.ndarray, " k"], place: Int[np.ndarray, " n"]
+    ) -> Counts:
         """Adds the weights of rows by their place, source, treatment and outcome."""
-        shape = (size, len(SOURCES), *pb.BINARY.joint_shape)
+        shape = (len(first), len(SOURCES), *pb.BINARY.joint_shape)
         index = np.ravel_multi_index(
             (place, self.source, self.treatment, self.outcome), shape
         )
         # Of the precision of counts, so that sums do not depend on what was merged before.
-        weights = weights.astype(np.float32)
-        sums = np.bincount(index, weights, int(np.prod(shape)))
-        return sums.reshape(shape).astype(np.float32)
+        weights = self.weights.astype(np.float32)
+        sums = np.bincount(index, weights, int(np.prod(shape))).reshape(shape)
+        z = pick_rows(self.z, first)
+        return Counts(z, *np.moveaxis(sums.astype(np.float32), 1, 0))
 
 
 def rows_from_tables(
@@ -177,17 +218,9 @@ def rows_from_tables(
             f"must have the covariates of observational z, got {widths[1]} and "
             f"{widths[0]} columns.",
         )
-    if weights is not None and len(weights) != len(tables):
-        raise pb.InputError(
-            "weights",
-            "must be a pair, those of the observational and those of the experimental "
-            f"rows, got {len(weights)} of them.",
-        )
     sizes = [len(table[0]) for table in tables]
-    ones = units = np.ones(sum(sizes))
-    if weights is not None:
-        checked = [_checked_weights(*w) for w in zip(weights, sizes, strict=True)]
-        units = np.concatenate(checked)
+    ones = np.ones(sum(sizes))
+    units = ones if weights is None else _checked_weights(weights, sizes)
     z = empty_table(sum(sizes), widths[0])
     np.concatenate([table[0] for table in tables], out=z)
     return Rows(
@@ -197,84 +230,8 @@ def rows_from_tables(
         outcome=np.concatenate([table[2] for table in tables]),
         weights=units,
         copies=ones,
-        cell=group_rows(z)[1],
+        cell=distinct_rows(z)[1],
     )
-
-
-def counts_from_tables(
-    observational: Table,
-    experimental: Table,
-    weights: tuple[ArrayLike, ArrayLike] | None = None,
-    merge: bool | None = None,
-) -> Counts:
-    """Turns two tables into counts, see `rows_from_tables` and `Rows.counts`.
-
-    Example:
-      >>> log = ([[0.0], [1.0], [1.0]], [0, 1, 1], [0, 1, 0])  # z, x, y
-      >>> trial = ([[1.0], [1.0]], [0, 1], [0, 1])
-      >>> counts = counts_from_tables(log, trial)
-      >>> counts.z.ravel().tolist()
-      [0.0, 1.0]
-      >>> counts.observational[1].tolist()  # at z = 1, by x and y
-      [[0.0, 0.0], [1.0, 1.0]]
-      >>> counts.experimental[1].tolist()
-      [[1.0, 0.0], [0.0, 1.0]]
-    """
-    return rows_from_tables(observational, experimental, weights).counts(merge)
-
-
-def merge_rows(
-    rows: Rows, keeps_weights: bool = False
-) -> tuple[Rows, Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
-    """Merges rows that agree in everything but their weights and copies.
-
-    Rows of groups are not merged: they are not independent copies of each other.
-
-    Args:
-      rows: any; their `cell` is not read.
-      keeps_weights: whether rows of different weights differ, too, as those of sampling
-        weights do.
-
-    Returns:
-      The distinct rows; for each row that was given, its place among them; and for each
-      distinct row, the first that was given.
-
-    Example:
-      >>> import numpy as np
-      >>> z, ones = np.array([[5.0], [5.0], [6.0]], np.float32), np.ones(3)
-      >>> source = treatment = outcome = np.zeros(3, int)
-      >>> rows = Rows(z, source, treatment, outcome, ones, ones, cell=source)
-      >>> merged, place, first = merge_rows(rows)
-      >>> merged.z.ravel().tolist(), merged.copies.tolist(), place.tolist()
-      ([5.0, 6.0], [2.0, 1.0], [0, 0, 1])
-    """
-    _, cell = group_rows(rows.z)
-    if rows.group is not None:
-        every = np.arange(len(cell))
-        return rows._replace(cell=cell), every, every
-    first, place = distinct_rows(
-        cell,
-        rows.source,
-        rows.treatment,
-        rows.outcome,
-        rows.fold,
-        rows.assignment,
-        rows.weights / rows.copies if keeps_weights else None,
-    )
-    if len(first) == len(cell):
-        return rows._replace(cell=cell), place, first
-    merged = rows._replace(cell=cell).take(first)
-    weights, copies = (
-        np.bincount(place, part, len(first)) for part in (rows.weights, rows.copies)
-    )
-    return merged._replace(weights=weights, copies=copies), place, first
-
-
-def _pick(z: Float[np.ndarray, "n d"], rows: Int[np.ndarray, " m"]) -> np.ndarray:
-    """Picks rows; all of them in their order are no copy."""
-    if len(rows) == len(z) and np.array_equal(rows, np.arange(len(z))):
-        return z
-    return z[rows]
 
 
 def _checked_table(
@@ -305,14 +262,23 @@ def _checked_table(
     return z, x.astype(np.intp), y.astype(np.intp)
 
 
-def _checked_weights(weights: ArrayLike, size: int) -> Float[np.ndarray, " n"]:
-    weights = np.asarray(weights, float)
-    if weights.shape != (size,) or not np.all((weights > 0) & np.isfinite(weights)):
+def _checked_weights(
+    weights: tuple[ArrayLike, ArrayLike], sizes: list[int]
+) -> Float[np.ndarray, " n"]:
+    if len(weights) != len(sizes):
         raise pb.InputError(
             "weights",
-            f"must be {size} positive finite numbers, got shape {list(weights.shape)}.",
+            "must be a pair, those of the observational and those of the experimental "
+            f"rows, got {len(weights)} of them.",
         )
-    return weights
+    parts = [np.asarray(part, float) for part in weights]
+    for part, size in zip(parts, sizes, strict=True):
+        if part.shape != (size,) or not np.all((part > 0) & np.isfinite(part)):
+            raise pb.InputError(
+                "weights",
+                f"must be {size} positive finite numbers, got shape {list(part.shape)}.",
+            )
+    return np.concatenate(parts)
 
 
 def deal_folds(
@@ -344,9 +310,29 @@ def deal_folds(
       >>> np.bincount(fold[:6]).tolist(), np.bincount(fold[9:]).tolist()
       ([2, 2, 2], [1, 1, 1])
     """
-    fold = _deal(rng, np.asarray(part), num_folds, groups)
-    parts = [np.bincount(fold[part == i], minlength=num_folds) for i in range(3)]
-    _check_folds(np.stack(parts, axis=1))
+    part = np.asarray(part)
+    if num_folds < 2:
+        raise pb.InputError("num_folds", f"must be at least 2, got {num_folds}.")
+    fold = np.full(len(part), -1, np.int16)  # small: there may be many millions of rows
+    if groups is not None:
+        group = _number_labels(groups, len(part))
+        fold[:] = _deal_groups(rng, group, part, num_folds)[group]
+    place = np.int32 if len(part) < 2**31 else np.int64
+    alone = rng.permutation(np.flatnonzero(fold < 0).astype(place))
+    alone = np.concatenate([alone[part[alone] == i] for i in range(3)])
+    order = rng.permutation(num_folds).astype(fold.dtype)
+    fold[alone] = np.resize(order, len(alone))
+    sums = np.stack(
+        [np.bincount(fold[part == i], minlength=num_folds) for i in range(3)]
+    )
+    for i, first in np.argwhere(sums == 0)[:1].tolist():
+        raise TooFewRowsError(
+            f"fold {first + 1} of {num_folds} has no {_PARTS[i]}; give more data, fewer "
+            "folds, or smaller groups.",
+            part="fold",
+            observational=float(sums[0, first]),
+            experimental=float(sums[1:, first].sum()),
+        )
     return fold
 
 
@@ -365,70 +351,41 @@ def deal_held_out(
     """
     if groups is None:
         return (rng.random(num_rows) < fraction).astype(np.int16)
-    _, group = np.unique(check_groups(groups, num_rows), return_inverse=True)
+    group = _number_labels(groups, num_rows)
     drawn = rng.random(int(group.max()) + 1) < fraction
     return drawn[group].astype(np.int16)
 
 
-def _deal(
-    rng: np.random.Generator,
-    part: Int[np.ndarray, " n"],
-    num_folds: int,
-    groups: ArrayLike | None,
-) -> Int[np.ndarray, " n"]:
-    """Deals rows to folds: whole groups first, then single rows, part by part."""
-    if num_folds < 2:
-        raise pb.InputError("num_folds", f"must be at least 2, got {num_folds}.")
-    fold = np.full(len(part), -1, np.int16)  # small: there may be many millions of rows
-    if groups is not None:
-        _deal_groups(rng, fold, check_groups(groups, len(part)), part, num_folds)
-    place = np.int32 if len(part) < 2**31 else np.int64
-    alone = rng.permutation(np.flatnonzero(fold < 0).astype(place))
-    alone = np.concatenate([alone[part[alone] == i] for i in range(3)])
-    order = rng.permutation(num_folds).astype(fold.dtype)
-    fold[alone] = np.resize(order, len(alone))
-    return fold
+def _number_labels(groups: ArrayLike, size: int) -> Int[np.ndarray, " {size}"]:
+    """Numbers the labels of rows; raises unless there is one per row."""
+    labels = np.asarray(groups)
+    if labels.shape != (size,):
+        raise pb.InputError(
+            "groups",
+            f"must hold {size} labels, one per row, got shape {list(labels.shape)}.",
+        )
+    return np.unique(labels, return_inverse=True)[1]
 
 
 def _deal_groups(
     rng: np.random.Generator,
-    fold: Int[np.ndarray, " n"],
-    labels: Shaped[np.ndarray, " n"],
+    group: Int[np.ndarray, " n"],
     part: Int[np.ndarray, " n"],
     num_folds: int,
-) -> None:
-    """Fills in the folds of rows that are not alone in their group.
+) -> Int[np.ndarray, " num_groups"]:
+    """Deals groups of several rows to folds; -1 for a row that is alone in its group.
 
     The largest groups come first, each goes where it adds least to the sum of squared
     shares that folds have in all rows and in each part.
     """
-    _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    parts = np.stack([np.bincount(group, part == i) for i in range(3)], axis=1)
-    content = np.concatenate([sizes[:, None], parts], axis=1)
+    sizes = np.bincount(group)
+    parts = [np.bincount(group, part == i) for i in range(3)]
+    content = np.stack([sizes, *parts], axis=1)
     content = content / np.maximum(content.sum(axis=0), 1)
     load = np.zeros((num_folds, 4))
-    fold_of = np.full(len(sizes), -1)
+    fold = np.full(len(sizes), -1)
     order = rng.permutation(np.flatnonzero(sizes > 1))
     for number in order[np.argsort(-sizes[order], kind="stable")]:
-        fold_of[number] = np.argmin(load @ content[number])
-        load[fold_of[number]] += content[number]
-    fold[:] = fold_of[group]
-
-
-def _check_folds(sums: Num[np.ndarray, "num_folds 3"]) -> None:
-    """Raises if a fold lacks units of the observational source or of an arm."""
-    names = (
-        "observational units",
-        "experimental units in the control arm",
-        "experimental units in the treatment arm",
-    )
-    for name, by_fold in zip(names, sums.T, strict=True):
-        if by_fold.min() <= 0:
-            first = int(by_fold.argmin())
-            raise TooFewRowsError(
-                f"fold {first + 1} of {len(sums)} has no {name}; give more data, fewer "
-                "folds, or smaller groups.",
-                part="fold",
-                observational=float(sums[first, 0]),
-                experimental=float(sums[first, 1:].sum()),
-            )
+        fold[number] = np.argmin(load @ content[number])
+        load[fold[number]] += content[number]
+    return fold

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from pns_models._batches import numpy_rng
 from pns_models._checkpoints import RunCheckpoints, digest
-from pns_models._data import Counts, check_counts, merge_counts, split_counts
+from pns_models._data import Counts, check_counts, split_counts
 from pns_models._errors import DivergedError, TooFewRowsError
 from pns_models._model import FittedModel
 from pns_models._recipe import Recipe, TrainConfig
@@ -169,7 +169,7 @@ def fit(
 
     Args:
       key: decides initialization, split, batches, indices and noise.
-      counts: the data, from `counts_from_tables`.
+      counts: the data, from `rows_from_tables(...).counts()`.
       recipe: which network and how, perhaps one of `PRESETS`.
       checkpoint_dir: where to keep the state of the run; if it holds one of the same
         run, training continues from there, to the same result.
@@ -245,7 +245,7 @@ def _split(
     training, fraction = counts, config.held_out_fraction
     if held_out is None:
         if config.merge is not False:
-            counts = merge_counts(counts, only_if_halved=not config.merge)
+            counts = counts.merged(only_if_halved=not config.merge)
         training, held_out = split_counts(numpy_rng(key), counts, fraction)
     for name, part in (("training", training), ("held-out", held_out)):
         sizes = [float(cells.sum()) for cells in part[1:]]

@@ -99,7 +99,7 @@ def _answers(
         people = people.set_axis(pd.RangeIndex(num_rows, num_rows + len(people)))
         num_rows += len(people)
         z, is_outside = _encode(encoder, people, table)
-        first, group = pm.group_rows(z)
+        first, group = pm.distinct_rows(z)
         names = [row.tobytes() for row in z[first]]
         if len(place) > _MOST_KNOWN:
             place, known = {}, pd.DataFrame()

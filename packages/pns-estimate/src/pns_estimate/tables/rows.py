@@ -184,7 +184,7 @@ def read_rows(
             start = rows.stop
     if z is not None:
         given = _join(held.batches, z)
-        rows, place, _ = pm.merge_rows(given, _keeps_weights(roles))
+        rows, place, _ = given.merged(_keeps_weights(roles))
         parts = [table.frame for table in tables if isinstance(table, Frame)]
     else:
         given = rows = held.merge(tables[-1].name)
@@ -229,7 +229,7 @@ class _Held:
           name: of the table that is read.
         """
         joined = _join(self.batches)
-        rows, _, first = pm.merge_rows(joined, _keeps_weights(self._roles))
+        rows, _, first = joined.merged(_keeps_weights(self._roles))
         people = pd.concat(self.people, ignore_index=True).iloc[first]
         self.batches, self.people = [rows], [people.reset_index(drop=True)]
         self._limit.check(name, len(rows.z))
