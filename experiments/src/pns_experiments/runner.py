@@ -23,6 +23,7 @@ import jax
 import numpy as np
 import pns_models as pm
 from absl import app
+from jax.experimental import multihost_utils
 
 from pns_experiments.processes import ask_workers, is_worker, serve
 
@@ -64,7 +65,8 @@ def run_tasks(
         rows, done = _open_folder(folder, config, path)
         is_left = np.array([_name(task) not in done for task in tasks], bool)
         done_before = len(rows)
-    is_left = pm.from_writer(is_left)  # others may not see its disk, or see it too late
+    # Others may not see the disk of process 0, or see it too late.
+    is_left = multihost_utils.broadcast_one_to_all(is_left)
     left = {_name(t): t for t, is_open in zip(tasks, is_left, strict=True) if is_open}
     if not pm.is_writer():
         for task in left.values():

@@ -158,6 +158,6 @@ def test_the_default_network_of_bootstrap_full_is_solved_directly(num_covariates
     method = pe.get_method("bootstrap_full")
     network = method.recipe.network.make(jax.random.key(0), num_covariates)
     scale = pm.Standardizer(*np.zeros((2, num_covariates)), np.zeros(1, bool))
-    params = pm.plain_functions(pm.FittedModel(network, method.recipe, scale)).params
+    params = pm.FittedModel(network, method.recipe, scale).plain_functions().params
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
     assert 4000 < size <= method.bootstrap.config.direct_up_to

@@ -20,7 +20,7 @@ KINDS = ["anchored", "s_learner", "t_learner", "hypermodel", "epinet", "ensemble
 def test_a_saved_model_predicts_bit_for_bit_the_same(fits, small, kind, tmp_path):
     model, z = fits[kind].model, small.covariates(50)
     model.save(tmp_path / "deep" / "model")
-    loaded = pm.load(tmp_path / "deep" / "model")
+    loaded = pm.FittedModel.load(tmp_path / "deep" / "model")
     assert loaded.recipe == model.recipe
     chex.assert_trees_all_equal(loaded.atoms(z), model.atoms(z))
     if model.is_epistemic:
@@ -34,7 +34,7 @@ def test_a_loaded_model_compiles_nothing(fits, small, tmp_path):
     model.atoms(z)
     model.save(tmp_path / "model")
     compiled = _model._central_atoms._cache_size()
-    pm.load(tmp_path / "model").atoms(z)
+    pm.FittedModel.load(tmp_path / "model").atoms(z)
     assert _model._central_atoms._cache_size() == compiled
 
 
@@ -73,7 +73,7 @@ def test_a_folder_is_not_written_twice(fits, saved):
 
 def test_a_folder_without_a_model_is_told(tmp_path):
     with pytest.raises(pm.DamagedModelError, match="holds no model"):
-        pm.load(tmp_path / "nowhere")
+        pm.FittedModel.load(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_card_that_does_not_fit_is_told(saved, tmp_path, change, message):
     card = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**card, **change}))
     with pytest.raises(pm.DamagedModelError, match=message):
-        pm.load(folder)
+        pm.FittedModel.load(folder)
 
 
 def test_sizes_that_are_not_those_of_the_arrays_are_told(saved, tmp_path):
@@ -101,7 +101,7 @@ def test_sizes_that_are_not_those_of_the_arrays_are_told(saved, tmp_path):
     card["recipe"]["network"]["backbone"]["width"] = 9
     (folder / "model.json").write_text(json.dumps(card))
     with pytest.raises(pm.DamagedModelError, match="names and shapes of a network of"):
-        pm.load(folder)
+        pm.FittedModel.load(folder)
 
 
 def test_files_that_are_cut_short_or_missing_are_told(saved, tmp_path):
@@ -110,12 +110,12 @@ def test_files_that_are_cut_short_or_missing_are_told(saved, tmp_path):
     text = card.read_text()
     card.write_text(text[:100])
     with pytest.raises(pm.DamagedModelError, match="holds no model"):
-        pm.load(folder)
+        pm.FittedModel.load(folder)
     card.write_text(text)
     largest = max(folder.rglob("d/*"), key=lambda path: path.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:-10])
     with pytest.raises(pm.DamagedModelError, match="its arrays cannot be read"):
-        pm.load(folder)
+        pm.FittedModel.load(folder)
     shutil.rmtree(folder / "arrays")
     with pytest.raises(pm.DamagedModelError, match="its arrays cannot be read"):
-        pm.load(folder)
+        pm.FittedModel.load(folder)

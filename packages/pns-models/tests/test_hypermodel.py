@@ -131,7 +131,7 @@ def test_the_initialization_survives_json_and_a_model_of_it_is_saved(tmp_path, s
     model.save(tmp_path / "model")
     z = small.covariates()[:5]
     np.testing.assert_array_equal(
-        pm.load(tmp_path / "model").atoms(z).mu, model.atoms(z).mu
+        pm.FittedModel.load(tmp_path / "model").atoms(z).mu, model.atoms(z).mu
     )
 
 

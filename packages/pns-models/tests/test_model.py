@@ -178,7 +178,7 @@ def test_only_ensembles_have_members(small):
 
 def test_features_and_head_make_the_raw_numbers_and_the_loss(small):
     model = small.model()
-    plain = pm.plain_functions(model)
+    plain = model.plain_functions()
     rng = np.random.default_rng(0)
     z = rng.normal(size=(20, 3)).astype(np.float32)
     raw = plain.head(plain.params[1], plain.features(plain.params[0], z))
@@ -203,7 +203,7 @@ def test_features_and_head_make_the_raw_numbers_and_the_loss(small):
 
 
 def test_functions_of_two_models_of_one_structure_are_equal_and_compile_once(small):
-    first, second = (pm.plain_functions(small.model(key=key)) for key in (0, 1))
+    first, second = (small.model(key=key).plain_functions() for key in (0, 1))
     for name in ("features", "head", "frozen_nll"):
         assert getattr(first, name) == getattr(second, name)
         assert hash(getattr(first, name)) == hash(getattr(second, name))
@@ -225,14 +225,14 @@ def test_functions_of_other_structures_differ(small):
     wide = small.config(backbone=pm.Backbone(width=9, depth=1, activation="silu"))
     relu = small.config(backbone=pm.Backbone(width=8, depth=1, activation="relu"))
     deep = small.config(backbone=pm.Backbone(width=8, depth=2, activation="silu"))
-    first = pm.plain_functions(small.model())
+    first = small.model().plain_functions()
     for config, same in ((relu, False), (deep, False), (wide, True)):
         network = nnx.eval_shape(lambda c=config: c.make(jax.random.key(0), 3))
         model = pm.FittedModel(network, pm.Recipe(config), small.model().standardizer)
         # Sizes are in the parameters, not in the functions.
-        assert (pm.plain_functions(model).features == first.features) == same
+        assert (model.plain_functions().features == first.features) == same
 
 
 def test_other_kinds_are_told(small):
     with pytest.raises(ValueError, match="model must be of kind 'anchored'"):
-        pm.plain_functions(small.model("ensemble"))
+        small.model("ensemble").plain_functions()

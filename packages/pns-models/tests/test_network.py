@@ -367,7 +367,7 @@ def test_a_network_from_outside_trains_saves_and_loads(tmp_path):
     frequencies = counts.observational.sum(0) / counts.observational.sum()
     np.testing.assert_allclose(atoms.joint[0], frequencies, atol=0.03)
     model.save(tmp_path / "model")
-    loaded = pm.load(tmp_path / "model")
+    loaded = pm.FittedModel.load(tmp_path / "model")
     assert loaded.recipe == recipe
     chex.assert_trees_all_equal(loaded.atoms(counts.z), atoms)
 

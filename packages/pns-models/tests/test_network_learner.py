@@ -9,6 +9,7 @@ import pns_bounds as pb
 import pns_models as pm
 import pytest
 from pns_models import _network_learner, _placement
+from pns_models._learner import RunContext
 from pns_models._links import log_probabilities
 from pns_models._members import make_cells
 
@@ -38,7 +39,7 @@ def resamples(folded):
 @pytest.fixture(scope="module")
 def members(resamples):
     learner = pm.NetworkLearner(SATURATED)
-    return learner.fit(jax.random.key(0), resamples, pm.RunContext())
+    return learner.fit(jax.random.key(0), resamples, RunContext())
 
 
 def weighted_totals(resamples, member):
@@ -111,7 +112,7 @@ def test_the_number_of_cores_does_not_matter(
 ):
     monkeypatch.setattr(_placement, "num_cores", lambda: num_cores)
     learner = pm.NetworkLearner(SATURATED)
-    again = learner.fit(jax.random.key(0), resamples, pm.RunContext())
+    again = learner.fit(jax.random.key(0), resamples, RunContext())
     np.testing.assert_array_equal(again.raw(resamples.z), members.raw(resamples.z))
     chex.assert_trees_all_equal(again.history, members.history)
 

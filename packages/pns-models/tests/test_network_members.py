@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pns_models as pm
 import pytest
+from pns_models._learner import RunContext
 
 BACKBONE = pm.Backbone(4, 1, bottleneck=2)
 TRAINING = pm.make_member_training(2e-2, max_steps=10, batch_size=64)
@@ -19,7 +20,7 @@ def folded(small):
 def fit(folded, backbone=BACKBONE):
     learner = pm.NetworkLearner(pm.Recipe(pm.AnchoredConfig(backbone), TRAINING))
     resamples = pm.Resamples(np.random.default_rng(0), folded, np.array([0, 1, 0, 1]))
-    return learner.fit(jax.random.key(0), resamples, pm.RunContext())
+    return learner.fit(jax.random.key(0), resamples, RunContext())
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,10 @@ def test_two_processes_go_on_from_their_checkpoint_to_the_result_of_one(tmp_path
         _, said = process.communicate()
         assert process.returncode == 0, said
     z = np.eye(3, dtype=np.float32)
-    saved = [pm.load(tmp_path / f"{name}.npz.model").atoms(z) for name in (0, "alone")]
+    saved = [
+        pm.FittedModel.load(tmp_path / f"{name}.npz.model").atoms(z)
+        for name in (0, "alone")
+    ]
     np.testing.assert_allclose(saved[0].mu, saved[1].mu, atol=1e-6)
     for name in ("0.npz", "1.npz"):
         want = read(tmp_path / "alone.npz")

@@ -6,6 +6,7 @@ import pns_models as pm
 import pytest
 from flax import nnx
 from pns_models import _step
+from pns_models._network import Frozen
 from scipy import optimize
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -167,7 +168,7 @@ def test_a_frozen_prior_does_not_move_under_adamw(fits, kind):
     assert model.recipe.training.weight_decay == 1  # what a prior must not feel
     key = jax.random.split(jax.random.key(5), 5)[0]
     start = model.recipe.network.make(key, 3)
-    frozen, learned = (pm.Frozen, True), (pm.Kernel, False)
+    frozen, learned = (Frozen, True), (pm.Kernel, False)
     for variable, same in (frozen, learned):
         before, after = (nnx.state(net, variable) for net in (start, model.network))
         pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)

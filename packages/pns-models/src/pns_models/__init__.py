@@ -28,22 +28,20 @@ from pns_models._learner import (
     MEMBERS,
     Learner,
     Members,
-    RunContext,
 )
 from pns_models._links import (
     atoms_from_raw,
 )
-from pns_models._model import FittedModel, load, plain_functions
-from pns_models._network import Backbone, Frozen, Kernel, Network, register_network
+from pns_models._model import FittedModel
+from pns_models._network import Backbone, Kernel, Network, register_network
 from pns_models._network_learner import NetworkLearner
 from pns_models._network_members import NetworkMembers
 from pns_models._placement import make_mesh
 from pns_models._presets import PORTFOLIO, PRESETS
-from pns_models._processes import from_writer, is_writer, join_processes
+from pns_models._processes import is_writer, join_processes
 from pns_models._recipe import Recipe, TrainConfig, make_member_training
 from pns_models._reliability import (
     Reliability,
-    ReliabilityCurve,
     measure_reliability,
 )
 from pns_models._resamples import Resamples
@@ -55,7 +53,7 @@ from pns_models._rows import (
     rows_from_tables,
 )
 from pns_models._standardizer import Standardizer, make_standardizer
-from pns_models._training import FitResult, History, fit
+from pns_models._training import History, fit
 
 __all__ = [
     "MEMBERS",
@@ -70,10 +68,8 @@ __all__ = [
     "DivergedError",
     "EnsembleConfig",
     "EpinetConfig",
-    "FitResult",
     "FittedModel",
     "FoldedCounts",
-    "Frozen",
     "History",
     "HypermodelConfig",
     "Kernel",
@@ -87,10 +83,8 @@ __all__ = [
     "NoDrawsError",
     "Recipe",
     "Reliability",
-    "ReliabilityCurve",
     "Resamples",
     "Rows",
-    "RunContext",
     "SLearnerConfig",
     "Standardizer",
     "TLearnerConfig",
@@ -104,15 +98,12 @@ __all__ = [
     "draw_member_weights",
     "empty_table",
     "fit",
-    "from_writer",
     "is_writer",
     "join_processes",
-    "load",
     "make_member_training",
     "make_mesh",
     "make_standardizer",
     "measure_reliability",
-    "plain_functions",
     "register_network",
     "rows_from_tables",
 ]

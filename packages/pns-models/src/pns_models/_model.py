@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from pns_models._anchored import AnchoredNet, BootstrapEnsemble
 from pns_models._errors import NoDrawsError
 from pns_models._files import read_model, write_model
-from pns_models._links import atoms_from_raw
+from pns_models._links import atoms_from_raw, log_probabilities
 from pns_models._network import Network
 from pns_models._placement import spread_rows
 from pns_models._recipe import Recipe
@@ -45,11 +45,6 @@ class FittedModel:
         self.recipe = recipe
         self.standardizer = standardizer
         self._structure, self._state = nnx.split(network)
-
-    @property
-    def num_covariates(self) -> int:
-        """How many covariates a row has."""
-        return len(self.standardizer.mean)
 
     @property
     def is_epistemic(self) -> bool:
@@ -102,7 +97,6 @@ class FittedModel:
         Raises:
           NoDrawsError: if the network has no index.
         """
-        self._check_draws(num_draws, draws_per_chunk)
         indices = self._draw_indices(key, num_draws, draws_per_chunk)
         codes = [
             (_encoded(self._structure, self._state, block), count)
@@ -130,7 +124,6 @@ class FittedModel:
         `stream_draws` does not. The draws of a row lie side by side in memory, where
         whoever computes with them reads them fastest.
         """
-        self._check_draws(num_draws, _DRAWS)
         indices = self._draw_indices(key, num_draws, _DRAWS)
         z = self.standardizer.check(z)
         shape = pb.BINARY.joint_shape
@@ -155,13 +148,21 @@ class FittedModel:
         self, key: PRNGKeyArray, num_draws: int
     ) -> Float[np.ndarray, "{num_draws} i"]:
         """Draws the indices of `draws` and `stream_draws` with the same key."""
-        self._check_draws(num_draws, _DRAWS)
-        return np.asarray(self._draw_indices(key, num_draws, _DRAWS)[:num_draws])
+        return self._draw_indices(key, num_draws, _DRAWS)[:num_draws]
 
     def _draw_indices(
         self, key: PRNGKeyArray, num_draws: int, draws_per_chunk: int
     ) -> Float[np.ndarray, "s i"]:
         """Draws indices; the first is repeated until one program serves all chunks."""
+        if not self.is_epistemic:
+            raise NoDrawsError(
+                f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
+                "hypermodel, an epinet or an ensemble, or bootstrap it."
+            )
+        sizes = {"num_draws": num_draws, "draws_per_chunk": draws_per_chunk}
+        for name, value in sizes.items():
+            if value < 1:
+                raise pb.InputError(name, f"must be at least 1, got {value}.")
         indices = np.asarray(
             _drawn_indices(self._structure, num_draws, self._state, key)
         )
@@ -171,17 +172,10 @@ class FittedModel:
     def _blocks(
         self, z: ArrayLike, most_rows: int | None = None
     ) -> Iterator[tuple[Float[Array | np.ndarray, "size d"], int]]:
-        """Cuts rows into standardized blocks of few sizes, powers of 2.
+        """Yields standardized blocks, and how many of the rows of each were given.
 
-        Zeros fill the last one up. So a program is compiled a few times at the most,
-        whatever the number of rows.
-
-        Args:
-          z: rows, on the scale of the data.
-          most_rows: of a block.
-
-        Yields:
-          A block, and how many of its rows were given.
+        Zeros fill the last one up to a power of 2. So a program is compiled a few times at
+        the most, whatever the number of rows.
         """
         z = self.standardizer.check(z)
         most_rows = _ROWS if most_rows is None else most_rows
@@ -193,56 +187,118 @@ class FittedModel:
             yield spread_rows(np.concatenate([block, missing])), count
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the model: arrays with orbax, the rest as JSON.
-
-        Args:
-          folder: must not exist yet; it appears when complete.
-        """
+        """Writes the model into a folder that must not exist; it appears when complete."""
         write_model(folder, self.network, self.recipe, self.standardizer)
 
-    def _check_draws(self, num_draws: int, draws_per_chunk: int) -> None:
-        if not self.is_epistemic:
-            raise NoDrawsError(
-                f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
-                "hypermodel, an epinet or an ensemble, or bootstrap it."
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "FittedModel":
+        """Reads what `save` wrote; predictions are bit for bit the same.
+
+        Raises:
+          DamagedModelError: if the folder holds no model, an incomplete one, or one of a
+            format that this version cannot read.
+
+        Example:
+          >>> import tempfile
+          >>> import jax
+          >>> import numpy as np
+          >>> import pns_models as pm
+          >>> config = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
+          >>> network = config.make(jax.random.key(0), num_covariates=1)
+          >>> scale = pm.Standardizer(np.zeros(1), np.ones(1), np.zeros(1, bool))
+          >>> model = pm.FittedModel(network, pm.Recipe(config), scale)
+          >>> z = np.array([[0.5], [-1.0]])
+          >>> with tempfile.TemporaryDirectory() as folder:
+          ...     model.save(f"{folder}/model")
+          ...     loaded = pm.FittedModel.load(f"{folder}/model")
+          >>> bool(np.array_equal(loaded.atoms(z).mu, model.atoms(z).mu))
+          True
+        """
+        return cls(*read_model(folder))
+
+    def plain_functions(self) -> "PlainFunctions":
+        """Takes an anchored model apart, for inference that knows no modules.
+
+        Example:
+          >>> import jax
+          >>> import numpy as np
+          >>> import pns_models as pm
+          >>> config = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
+          >>> network = config.make(jax.random.key(0), num_covariates=1)
+          >>> scale = pm.Standardizer(np.zeros(1), np.ones(1), np.zeros(1, bool))
+          >>> model = pm.FittedModel(network, pm.Recipe(config), scale)
+          >>> plain = model.plain_functions()
+          >>> z = np.array([[0.5]], np.float32)
+          >>> raw = plain.head(plain.params[1], plain.features(plain.params[0], z))
+          >>> atoms = model.atoms(z)
+          >>> bool(np.allclose(pm.atoms_from_raw(raw, "anchored").mu, atoms.mu))
+          True
+          >>> unit = np.array([[0, 0, 1, 0, 0, 0, 0, 0]])  # it chose x = 1 and had y = 0
+          >>> loss = plain.frozen_nll(raw, raw, unit)
+          >>> bool(np.allclose(loss, -np.log(atoms.joint[:, 1, 0])))
+          True
+        """
+        network = self.network
+        if not isinstance(network, AnchoredNet):
+            raise pb.InputError(
+                "model",
+                f"must be of kind 'anchored', got {self.recipe.network.kind!r}.",
             )
-        for name, value in (
-            ("num_draws", num_draws),
-            ("draws_per_chunk", draws_per_chunk),
-        ):
-            if value < 1:
-                raise pb.InputError(name, f"must be at least 1, got {value}.")
+        body, body_params = nnx.split((network.body,))
+        head, head_params = nnx.split((network.joint_head, network.delta_head))
+        return PlainFunctions(
+            features=_Layers(body),
+            head=_Layers(head),
+            params=(body_params, head_params),
+            frozen_nll=_frozen_nll,
+        )
 
 
-def load(folder: str | os.PathLike) -> FittedModel:
-    """Reads a model that `FittedModel.save` wrote; predictions are bit for bit the same.
+class PlainFunctions(NamedTuple):
+    """What a bootstrap needs of an anchored model, on standardized covariates.
 
-    Args:
-      folder: the model.
+    The functions of two models of the same structure are equal, so what takes them as
+    static arguments compiles once for both.
 
-    Raises:
-      DamagedModelError: if the folder holds no model, an incomplete one, or one of a
-        format that this version cannot read.
-
-    Example:
-      >>> import tempfile
-      >>> import jax
-      >>> import numpy as np
-      >>> import pns_models as pm
-      >>> config = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
-      >>> network = config.make(jax.random.key(0), num_covariates=1)
-      >>> scale = pm.Standardizer(np.zeros(1), np.ones(1), np.zeros(1, bool))
-      >>> model = pm.FittedModel(network, pm.Recipe(config), scale)
-      >>> z = np.array([[0.5], [-1.0]])
-      >>> with tempfile.TemporaryDirectory() as folder:
-      ...     model.save(f"{folder}/model")
-      ...     loaded = load(f"{folder}/model")
-      >>> bool(np.array_equal(loaded.atoms(z).mu, model.atoms(z).mu))
-      True
-      >>> loaded.recipe.network.backbone.width
-      4
+    Attributes:
+      features: maps body parameters and z [n, d] to features [n, width].
+      head: maps head parameters and features [n, width] to raw numbers [n, raw].
+      params: the fitted pair (body, head).
+      frozen_nll: maps raw numbers, frozen raw numbers and counts [n, counts] to the negative
+        log-likelihood of each row [n]; the joint law inside mu is that of the frozen
+        numbers, as in training.
     """
-    return FittedModel(*read_model(folder))
+
+    features: Callable[[Any, jax.Array], jax.Array]
+    head: Callable[[Any, jax.Array], jax.Array]
+    params: tuple[Any, Any]
+    frozen_nll: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layers:
+    """Applies layers to the same inputs, and puts their outputs side by side."""
+
+    structure: nnx.GraphDef
+
+    def __call__(self, params: Any, inputs: Float[Array, "n k"]) -> Float[Array, "n m"]:
+        layers = nnx.merge(self.structure, params)
+        return jnp.concatenate([layer(inputs) for layer in layers], axis=-1)
+
+
+def _frozen_nll(
+    raw: Float[Array, "n raw"],
+    frozen: Float[Array, "n raw"],
+    counts: Num[Array, "n counts"],
+) -> Float[Array, " n"]:
+    size = pb.BINARY.num_cells
+    mixed = jnp.concatenate([frozen[:, :size], raw[:, size:]], axis=1)
+    joint = log_probabilities(raw, "anchored").joint
+    outcome = log_probabilities(mixed, "anchored").outcome
+    flat = jnp.concatenate(
+        [p.reshape(len(raw), size) for p in (joint, outcome)], axis=1
+    )
+    return -jnp.sum(counts * flat, axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -292,97 +348,3 @@ def _drawn_atoms_last(
     raw = jax.lax.map(lambda some: network.decode(code, some), chunks)
     atoms = atoms_from_raw(raw.reshape(len(indices), *raw.shape[2:]), network.link)
     return pb.Atoms(*(jnp.moveaxis(part, 0, -1) for part in atoms))
-
-
-class PlainFunctions(NamedTuple):
-    """What a bootstrap needs of an anchored model, on standardized covariates.
-
-    Attributes:
-      features: maps body parameters and z [n, d] to features [n, width].
-      head: maps head parameters and features [n, width] to raw numbers [n, raw].
-      params: the fitted pair (body, head).
-      frozen_nll: maps raw numbers, frozen raw numbers and counts [n, counts] to the negative
-        log-likelihood of each row [n]; the joint law inside mu is that of the frozen
-        numbers, as in training.
-    """
-
-    features: Callable[[Any, jax.Array], jax.Array]
-    head: Callable[[Any, jax.Array], jax.Array]
-    params: tuple[Any, Any]
-    frozen_nll: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-
-
-def plain_functions(model: FittedModel) -> PlainFunctions:
-    """Takes an anchored model apart.
-
-    Args:
-      model: of kind 'anchored'.
-
-    Example:
-      >>> import jax
-      >>> import numpy as np
-      >>> import pns_models as pm
-      >>> config = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
-      >>> network = config.make(jax.random.key(0), num_covariates=1)
-      >>> scale = pm.Standardizer(np.zeros(1), np.ones(1), np.zeros(1, bool))
-      >>> model = pm.FittedModel(network, pm.Recipe(config), scale)
-      >>> plain = plain_functions(model)
-      >>> z = np.array([[0.5]], np.float32)
-      >>> raw = plain.head(plain.params[1], plain.features(plain.params[0], z))
-      >>> atoms = model.atoms(z)
-      >>> bool(np.allclose(pm.atoms_from_raw(raw, "anchored").mu, atoms.mu))
-      True
-      >>> unit = np.array([[0, 0, 1, 0, 0, 0, 0, 0]])  # it chose x = 1 and had y = 0
-      >>> loss = plain.frozen_nll(raw, raw, unit)
-      >>> bool(np.allclose(loss, -np.log(atoms.joint[:, 1, 0])))
-      True
-    """
-    network = model.network
-    if not isinstance(network, AnchoredNet):
-        raise pb.InputError(
-            "model", f"must be of kind 'anchored', got {model.recipe.network.kind!r}."
-        )
-    body_structure, body = nnx.split(network.body)
-    head_structure, head = nnx.split((network.joint_head, network.delta_head))
-    return PlainFunctions(
-        features=_Features(body_structure),
-        head=_Head(head_structure),
-        params=(body, head),
-        frozen_nll=_frozen_nll,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Features:
-    structure: nnx.GraphDef
-
-    def __call__(self, params: Any, z: Float[Array, "n d"]) -> Float[Array, "n width"]:
-        return nnx.merge(self.structure, params)(z)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Head:
-    structure: nnx.GraphDef
-
-    def __call__(
-        self, params: Any, features: Float[Array, "n width"]
-    ) -> Float[Array, "n raw"]:
-        joint_head, delta_head = nnx.merge(self.structure, params)
-        return jnp.concatenate([joint_head(features), delta_head(features)], axis=-1)
-
-
-def _frozen_nll(
-    raw: Float[Array, "n raw"],
-    frozen: Float[Array, "n raw"],
-    counts: Num[Array, "n counts"],
-) -> Float[Array, " n"]:
-    def log_joint(
-        numbers: Float[Array, "n raw"],
-    ) -> Float[Array, "n treatments levels"]:
-        joint = jax.nn.log_softmax(numbers[:, : pb.BINARY.num_cells])
-        return joint.reshape(-1, *pb.BINARY.joint_shape)
-
-    arms = raw[:, pb.BINARY.num_cells :]
-    logs = (log_joint(raw), pb.log_anchor(log_joint(frozen), arms))
-    flat = jnp.concatenate([part.reshape(len(raw), -1) for part in logs], axis=1)
-    return -jnp.sum(counts * flat, axis=1)

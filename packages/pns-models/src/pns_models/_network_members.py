@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from pns_models._anchored import AnchoredConfig, BootstrapEnsemble, EnsembleConfig
 from pns_models._data import FoldedCounts, flat_weights, row_blocks
 from pns_models._learner import MEMBERS
-from pns_models._model import FittedModel, load
+from pns_models._model import FittedModel
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer, weighted_covariance
 from pns_models._subspaces import common_subspace, weighed_directions
@@ -119,7 +119,7 @@ class NetworkMembers:
     def load(cls, folder: Path) -> "NetworkMembers":
         """Reads what `save` wrote."""
         fold = np.load(folder / "fold.npy", allow_pickle=False)
-        return cls(load(folder / "ensemble"), fold)
+        return cls(FittedModel.load(folder / "ensemble"), fold)
 
     @property
     def _ensemble(self) -> BootstrapEnsemble:

@@ -90,12 +90,7 @@ def is_writer() -> bool:
 
 
 def from_writer(tree: Any) -> Any:
-    """Returns the arrays that process 0 has, in every process; shapes must agree.
-
-    Example:
-      >>> from_writer([True, False])  # of the only process
-      [True, False]
-    """
+    """Returns the arrays that process 0 has, in every process; shapes must agree."""
     if jax.process_count() == 1:
         return tree
     with telling_of_lost_processes():

@@ -68,7 +68,7 @@ def measure_reliability(model: HasAtoms | pb.Atoms, counts: Counts) -> Reliabili
 
     Args:
       model: a fitted model, or the atoms that one gave the rows of `counts`.
-      counts: units that it was not trained on, such as `FitResult.held_out`.
+      counts: units that it was not trained on, such as `fit(...).held_out`.
 
     Raises:
       TooFewRowsError: without observational units, or without units of an arm.

@@ -139,15 +139,7 @@ def _check_finite(losses: Float[np.ndarray, " n"], step: int, num_steps: int) ->
 
 
 class FitResult(NamedTuple):
-    """What `fit` returns.
-
-    Attributes:
-      model: the fitted network.
-      history: losses by step.
-      held_out: units that training did not see, to measure reliability; if training may
-        stop early they chose the step.
-      training: the units that it saw.
-    """
+    """What `fit` returns, see there."""
 
     model: FittedModel
     history: History
@@ -181,7 +173,9 @@ def fit(
         unit is held out with the recipe's probability.
 
     Returns:
-      The fitted model, its history, the held-out units and the others.
+      A record: `model`, the fitted network; `history`, its losses by step; `held_out`,
+      units that training did not see, to measure reliability (if training may stop early
+      they chose the step); `training`, the units that it saw.
 
     Raises:
       TooFewRowsError: if the training or the held-out part lacks units of a source.

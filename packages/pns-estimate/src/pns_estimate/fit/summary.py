@@ -149,7 +149,7 @@ def summarize_fit(
         steps=[] if history is None else history.step.tolist(),
         training=[] if history is None else history.training.tolist(),
         held_out=[] if history is None else history.held_out.tolist(),
-        reliability={n: _curve(c) for n, c in zip(names, curves, strict=bool(curves))},
+        reliability={n: _curve(*c) for n, c in zip(names, curves, strict=bool(curves))},
         ece_joint=None if reliability is None else reliability.ece_joint,
         ece_mu=None if reliability is None else reliability.ece_mu,
         draw_scale=_draw_scale(fit.calibration),
@@ -184,9 +184,8 @@ def _reliability(fit: CalibratedFit) -> pm.Reliability | None:
     return pm.measure_reliability(atoms, held_out)
 
 
-def _curve(curve: pm.ReliabilityCurve) -> HeldOutCurve:
-    seen = curve.units > 0
-    parts = (curve.predicted, curve.observed, curve.units)
+def _curve(*parts: np.ndarray) -> HeldOutCurve:
+    seen = parts[2] > 0  # predicted, observed, units
     return HeldOutCurve(*(part[seen].tolist() for part in parts))
 
 

@@ -69,7 +69,7 @@ def make_bootstrap(
     return pi.solve_bootstrap(
         key,
         _make_problem(model, scope),
-        pm.plain_functions(model).params,
+        model.plain_functions().params,
         model.standardizer(counts.z),
         np.concatenate(cells, axis=1),
         num_draws,
@@ -78,7 +78,7 @@ def make_bootstrap(
 
 
 def _make_problem(model: pm.FittedModel, scope: Scope) -> pi.BootstrapProblem:
-    plain = pm.plain_functions(model)
+    plain = model.plain_functions()
     return pi.BootstrapProblem(
         pi.TwoStage(plain.features, plain.head),
         frozen_nll=plain.frozen_nll,
@@ -118,7 +118,7 @@ class BootstrapSampler:
         del key, num_draws
         raw = pi.bootstrap_draws(
             _make_problem(self.model, self.scope),
-            pm.plain_functions(self.model).params,
+            self.model.plain_functions().params,
             self.shifts,
             self.model.standardizer(z),
         )
@@ -134,4 +134,4 @@ class BootstrapSampler:
         """Reads what `save` wrote."""
         with np.load(folder / "shifts.npz", allow_pickle=False) as stored:
             shifts, scope = stored["shifts"], cast("Scope", str(stored["scope"]))
-        return cls(pm.load(folder / "network"), shifts, scope)
+        return cls(pm.FittedModel.load(folder / "network"), shifts, scope)

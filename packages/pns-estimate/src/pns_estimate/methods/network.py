@@ -82,7 +82,7 @@ class NetworkSampler:
     @classmethod
     def load(cls, folder: Path) -> "NetworkSampler":
         """Reads what `save` wrote."""
-        return cls(pm.load(folder / "network"))
+        return cls(pm.FittedModel.load(folder / "network"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +154,9 @@ class NetworkMethod:
             held_out=held_out.counts(merge),
         )
         inner = self._make_sampler(keys.solve, result.model, rows)
-        return _add_counts(keys.calibrate, inner, result, rows, recipe.least_cell_size)
+        scale = result.model.standardizer
+        plain = MethodFit(inner, result.held_out, scale, result.history)
+        return _add_counts(keys.calibrate, plain, rows, recipe.least_cell_size)
 
     def _make_sampler(
         self, key: jax.Array, model: pm.FittedModel, rows: pm.Rows
@@ -174,26 +176,21 @@ def _as_network_recipe(recipe: pm.Recipe | NetworkRecipe) -> NetworkRecipe:
 
 
 def _add_counts(
-    key: jax.Array,
-    inner: Sampler,
-    result: pm.FitResult,
-    rows: pm.Rows,
-    least_cell_size: int | None,
+    key: jax.Array, plain: MethodFit, rows: pm.Rows, least_cell_size: int | None
 ) -> MethodFit:
-    """Adds the counts of cells to a sampler of one network, judged by held-out rows.
+    """Adds the counts of cells to a fit of one network, judged by held-out rows.
 
     Returns:
       The fit with a residual, calibrated; or without, if there are no counts to add.
     """
-    model, history, held_out, _ = result
-    plain = MethodFit(inner, held_out, model.standardizer, history)
+    inner = plain.sampler
     judged = _judge_counts(key, inner, rows, least_cell_size)
     if judged is None:
         return plain
     sampler = dataclasses.replace(judged, profile=judged.profile.cautious())
     return plain._replace(
         sampler=sampler,
-        held_out_atoms=inner.atoms(np.asarray(held_out.z)),
+        held_out_atoms=inner.atoms(np.asarray(plain.held_out.z)),
         is_calibrated=True,
         notes=describe_residual(sampler.profile, "the network's")
         | {"of the weights that are likely": "the least is used: few were not seen"},
