@@ -75,7 +75,7 @@ def test_a_run_stopped_while_it_waits_for_a_better_loss_resumes(
 ):
     """The best parameters and the patience spent are part of the state."""
     sizes = (150, 100) if batch_size is None else (300, 200)
-    counts = pm.rows_from_tables(*small.tables(*sizes) is None).counts(merge=batch_size)
+    counts = pm.rows_from_tables(*small.tables(*sizes)).counts(batch_size is None)
     recipe = small.recipe(
         kind,
         data_noise="exponential",

@@ -139,5 +139,5 @@ def test_recipes_without_the_field_are_read_as_before(small):
     values = pm.Recipe(small.config("hypermodel")).to_json()
     del values["network"]["initialization"]
     assert pm.Recipe.from_json(values).network.initialization == "network"
-    with pytest.raises(ValueError, match="initialization must be 'network' or 'enn'"):
+    with pytest.raises(ValueError, match="initialization must be one of"):
         pm.HypermodelConfig(initialization="he")

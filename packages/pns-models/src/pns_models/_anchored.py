@@ -10,11 +10,11 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pns_bounds as pb
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 from pns_bounds import BINARY
 
+from pns_models._errors import require
 from pns_models._links import Link
 from pns_models._network import (
     Backbone,
@@ -42,13 +42,11 @@ class AnchoredNet(Network):
     """Shared features, a joint head and two delta heads (section 3.1)."""
 
     def __init__(self, num_covariates: int, backbone: Backbone, rngs: nnx.Rngs):
-        """Draws the network for a number of covariates."""
         self.body = backbone.body(num_covariates, rngs)
         self.joint_head = backbone.head(BINARY.num_cells, rngs)
         self.delta_head = backbone.head(BINARY.num_free, rngs)
 
     def features(self, z: Float[Array, "n d"]) -> Float[Array, "n width"]:
-        """Maps covariates to features."""
         return self.body(z)
 
     def heads(self, features: Float[Array, "n width"]) -> Float[Array, "n raw"]:
@@ -59,7 +57,6 @@ class AnchoredNet(Network):
         return affine(features.T, kernel, bias, self.body.matmul_dtype).T
 
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
-        """Maps covariates to raw numbers."""
         return self.heads(self.features(z))
 
 
@@ -78,11 +75,11 @@ class EnsembleConfig:
     num_members: int = 20
 
     def __post_init__(self):
-        """Checks what would only fail later."""
-        if self.num_members < 2:
-            raise pb.InputError(
-                "num_members", f"must be at least 2, got {self.num_members}."
-            )
+        require(
+            self.num_members >= 2,
+            "num_members",
+            f"must be at least 2, got {self.num_members}.",
+        )
 
     def make(self, key: PRNGKeyArray, num_covariates: int) -> "BootstrapEnsemble":
         """Draws the members for a number of covariates."""
@@ -99,8 +96,6 @@ class BootstrapEnsemble(Network):
     """
 
     def __init__(self, num_covariates: int, config: EnsembleConfig, rngs: nnx.Rngs):
-        """Draws the members."""
-
         @nnx.split_rngs(splits=config.num_members)
         @nnx.vmap
         def make(rngs: nnx.Rngs) -> AnchoredNet:
@@ -111,7 +106,6 @@ class BootstrapEnsemble(Network):
 
     @property
     def index_dim(self) -> int:
-        """The number of members."""
         return self._num_members
 
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "k n raw"]:
@@ -175,7 +169,7 @@ class SLearnerConfig:
     kind: ClassVar[str] = "s_learner"
     backbone: Backbone = dataclasses.field(default_factory=Backbone)
 
-    def make(self, key: PRNGKeyArray, num_covariates: int) -> "SLearner":
+    def make(self, key: PRNGKeyArray, num_covariates: int) -> Network:
         """Draws the networks for a number of covariates."""
         return SLearner(num_covariates, self.backbone, nnx.Rngs(params=key))
 
@@ -188,7 +182,7 @@ class TLearnerConfig:
     kind: ClassVar[str] = "t_learner"
     backbone: Backbone = dataclasses.field(default_factory=Backbone)
 
-    def make(self, key: PRNGKeyArray, num_covariates: int) -> "TLearner":
+    def make(self, key: PRNGKeyArray, num_covariates: int) -> Network:
         """Draws the networks for a number of covariates."""
         return TLearner(num_covariates, self.backbone, nnx.Rngs(params=key))
 
@@ -199,12 +193,10 @@ class SLearner(Network):
     link: ClassVar[Link] = "free"
 
     def __init__(self, num_covariates: int, backbone: Backbone, rngs: nnx.Rngs):
-        """Draws the networks for a number of covariates."""
         self.joint = backbone.mlp(num_covariates, BINARY.num_cells, rngs)
         self.outcome = backbone.mlp(num_covariates + 1, 1, rngs)
 
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
-        """Maps covariates to raw numbers."""
         arms = [
             self.outcome(jnp.concatenate([z, jnp.full_like(z[:, :1], arm)], axis=-1))
             for arm in (0.0, 1.0)
@@ -218,10 +210,8 @@ class TLearner(Network):
     link: ClassVar[Link] = "free"
 
     def __init__(self, num_covariates: int, backbone: Backbone, rngs: nnx.Rngs):
-        """Draws the networks for a number of covariates."""
         self.joint = backbone.mlp(num_covariates, BINARY.num_cells, rngs)
         self.arms = nnx.List([backbone.mlp(num_covariates, 1, rngs) for _ in (0, 1)])
 
     def encode(self, z: Float[Array, "n d"]) -> Float[Array, "n raw"]:
-        """Maps covariates to raw numbers."""
         return jnp.concatenate([self.joint(z), *(arm(z) for arm in self.arms)], axis=-1)

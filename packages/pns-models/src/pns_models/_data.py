@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import pns_bounds as pb
 from jaxtyping import Float, Int, Shaped
 from pns_bounds import BINARY
+
+from pns_models._errors import require
 
 Array = Any  # NumPy or JAX
 _ALIGNMENT = 64  # bytes, of the memory that XLA reads
@@ -212,24 +213,24 @@ def check_counts(counts: Counts) -> None:
     """Raises unless shapes fit, numbers are finite and both arms have units."""
     shapes = [np.shape(part) for part in counts]
     expected = [(shapes[0][0], *BINARY.joint_shape)] * 2
-    if len(shapes[0]) != 2 or shapes[1:] != expected:
-        raise pb.InputError(
-            "counts",
-            f"must have z [n, d] and two tables of cells {list(expected[0])}, got shapes "
-            f"{shapes}; make them with rows_from_tables(...).counts().",
-        )
+    require(
+        len(shapes[0]) == 2 and shapes[1:] == expected,
+        "counts",
+        f"must have z [n, d] and two tables of cells {list(expected[0])}, got shapes "
+        f"{shapes}; make them with rows_from_tables(...).counts().",
+    )
     check_finite("z", np.asarray(counts.z))
     for name, cells in zip(counts._fields[1:], counts[1:], strict=True):
         cells = np.asarray(cells)
-        if not np.all(np.isfinite(cells) & (cells >= 0)):
-            raise pb.InputError(f"{name} counts", "must be finite and not negative.")
+        is_right = np.all(np.isfinite(cells) & (cells >= 0))
+        require(is_right, f"{name} counts", "must be finite and not negative.")
     arms = np.asarray(counts.experimental, np.float64).sum(axis=(0, 2))
-    if arms.sum() > 0 and arms.min() <= 0:
-        raise pb.InputError(
-            "experimental counts",
-            "must have units in both arms, got "
-            f"{arms[0]:g} in control and {arms[1]:g} in treatment.",
-        )
+    require(
+        arms.sum() == 0 or arms.min() > 0,
+        "experimental counts",
+        "must have units in both arms, got "
+        f"{arms[0]:g} in control and {arms[1]:g} in treatment.",
+    )
 
 
 def check_finite(name: str, z: Float[np.ndarray, "n d"]) -> None:
@@ -237,12 +238,8 @@ def check_finite(name: str, z: Float[np.ndarray, "n d"]) -> None:
     bad = np.zeros(z.shape[1], bool)
     for part in row_blocks(*z.shape):
         bad |= ~np.isfinite(z[part]).all(axis=0)
-    if bad.any():
-        raise pb.InputError(
-            name,
-            "has missing or infinite values in columns "
-            f"{np.flatnonzero(bad).tolist()}.",
-        )
+    columns = np.flatnonzero(bad).tolist()
+    require(not columns, name, f"has missing or infinite values in columns {columns}.")
 
 
 def empty_table(num_rows: int, num_columns: int) -> Float[np.ndarray, "n d"]:

@@ -10,13 +10,13 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pns_bounds as pb
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 from pns_bounds import BINARY
 from scipy import stats
 
 from pns_models._anchored import AnchoredNet
+from pns_models._errors import require
 from pns_models._network import Backbone, Frozen, Mlp, Network, register_network
 
 _LEAST_BASES, _LEAST_PAIRS = 4, 64  # of the point estimate's indices
@@ -36,32 +36,31 @@ class IndexedConfig:
     prior_scale: float = 1.0
 
     def __post_init__(self):
-        """Checks what would only fail later."""
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "prior_hidden", tuple(self.prior_hidden))
         widths = (*self.hidden, *self.prior_hidden)
-        if not self.hidden or not self.prior_hidden or min(widths) < 1:
-            raise pb.InputError(
-                "hidden",
-                "and prior_hidden must have one width or more, each at least 1, got "
-                f"{self.hidden} and {self.prior_hidden}.",
-            )
-        if self.index_dim < 1:
-            raise pb.InputError(
-                "index_dim", f"must be at least 1, got {self.index_dim}."
-            )
-        if not 0 <= self.prior_scale < float("inf"):
-            raise pb.InputError(
-                "prior_scale",
-                f"must be finite and not negative, got {self.prior_scale}.",
-            )
+        require(
+            self.hidden and self.prior_hidden and min(widths) >= 1,
+            "hidden",
+            "and prior_hidden must have one width or more, each at least 1, got "
+            f"{self.hidden} and {self.prior_hidden}.",
+        )
+        require(
+            self.index_dim >= 1,
+            "index_dim",
+            f"must be at least 1, got {self.index_dim}.",
+        )
+        require(
+            0 <= self.prior_scale < float("inf"),
+            "prior_scale",
+            f"must be finite and not negative, got {self.prior_scale}.",
+        )
 
 
 class GaussianIndex(Network):
     """A network whose indices are drawn from N(0, I)."""
 
     def __init__(self, index_dim: int):
-        """Keeps the length of an index."""
         self._index_dim = index_dim
 
     @property
@@ -83,7 +82,6 @@ class GaussianIndex(Network):
         return jnp.asarray(balanced_indices(self.index_dim), jnp.float32)
 
     def training_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "s i"]:
-        """Draws the indices of one training step."""
         return self.draw_indices(key, num)
 
     def noise_directions(
@@ -136,7 +134,6 @@ class Epinet(GaussianIndex):
     """
 
     def __init__(self, num_covariates: int, config: EpinetConfig, rngs: nnx.Rngs):
-        """Draws base, head and prior."""
         super().__init__(config.index_dim)
         width = config.backbone.width
         self.base = AnchoredNet(num_covariates, config.backbone, rngs)

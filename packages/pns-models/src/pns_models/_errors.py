@@ -1,5 +1,15 @@
 """What can go wrong, by type: callers read the type and its attributes, not the text."""
 
+from typing import Any
+
+import pns_bounds as pb
+
+
+def require(is_right: Any, argument: str, problem: str) -> None:
+    """Raises an InputError unless an argument is right."""
+    if not is_right:
+        raise pb.InputError(argument, problem)
+
 
 class DivergedError(ArithmeticError):
     """The loss ceased to be a finite number."""
@@ -17,7 +27,6 @@ class TooFewRowsError(ValueError):
     def __init__(
         self, message: str, part: str, observational: float, experimental: float
     ):
-        """Keeps the numbers beside the message."""
         super().__init__(message)
         self.part = part
         self.observational = observational

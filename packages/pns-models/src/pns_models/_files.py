@@ -18,11 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-import pns_bounds as pb
 from flax import nnx
 
-from pns_models._errors import DamagedModelError
-from pns_models._network import Network
+from pns_models._errors import DamagedModelError, require
+from pns_models._network import Network, add_class
 from pns_models._recipe import Recipe
 from pns_models._standardizer import Standardizer
 
@@ -30,15 +29,6 @@ _KIND_FORMAT = 1
 _CARD = "kind.json"
 _MODEL_FORMAT = 2
 _READERS = {1: "0.1"}  # the versions of pns-models that read older formats
-
-
-def abstract_target(tree: Any) -> Any:
-    """Replaces arrays, or their shapes, by shapes on this machine's first device."""
-    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        tree,
-    )
 
 
 def uncommitted(tree: Any) -> Any:
@@ -72,7 +62,11 @@ def load_arrays(folder: Path, like: Any) -> Any:
     Raises:
       ValueError: if names or shapes differ; other errors of orbax if files are damaged.
     """
-    target = abstract_target(like)
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    target = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        like,
+    )
     with ocp.StandardCheckpointer(multiprocessing_options=alone()) as checkpointer:
         stored = _shapes(checkpointer.metadata(folder).item_metadata.tree)
         if stored != _shapes(target):
@@ -138,13 +132,7 @@ class Kinds(Generic[Thing]):
 
     def register(self, cls: Class) -> Class:
         """Makes a class known by its `kind`; usable as a decorator."""
-        known = self._classes.get(cls.kind, cls)
-        # A cell of a notebook that runs again defines the same class once more.
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise pb.InputError(
-                "kind", f"{cls.kind!r} is taken by {known.__qualname__}."
-            )
-        self._classes[cls.kind] = cls
+        add_class(self._classes, cls)
         return cls
 
     def save(self, thing: Thing, folder: Path) -> None:
@@ -181,8 +169,9 @@ def write_model(
 ) -> None:
     """Writes a model into a folder that must not exist; it appears when complete."""
     folder = Path(folder).absolute()
-    if folder.exists():
-        raise pb.InputError("folder", f"must be a new one, {folder} exists already.")
+    require(
+        not folder.exists(), "folder", f"must be a new one, {folder} exists already."
+    )
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -225,7 +214,19 @@ def read_model(folder: str | os.PathLike) -> tuple[Network, Recipe, Standardizer
             f"{folder}: its arrays cannot be read: files are missing, cut short or "
             "changed; copy the whole folder again."
         )
-    return _read_network(folder, recipe, len(standardizer.mean)), recipe, standardizer
+    structure, state = nnx.split(
+        nnx.eval_shape(
+            lambda: recipe.network.make(jax.random.key(0), len(standardizer.mean))
+        )
+    )
+    try:
+        state = load_arrays(folder / "arrays", state)
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedModelError(
+            f"{folder}: its arrays do not have the names and shapes of a network of "
+            f"kind {recipe.network.kind!r} with the sizes in model.json."
+        ) from error
+    return nnx.merge(structure, state), recipe, standardizer
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
@@ -245,20 +246,6 @@ def _read_card(folder: Path) -> dict[str, Any]:
             f"format {_MODEL_FORMAT}; load it with pns-models {reader or 'that wrote it'}."
         )
     return card
-
-
-def _read_network(folder: Path, recipe: Recipe, num_covariates: int) -> Network:
-    structure, state = nnx.split(
-        nnx.eval_shape(lambda: recipe.network.make(jax.random.key(0), num_covariates))
-    )
-    try:
-        state = load_arrays(folder / "arrays", state)
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedModelError(
-            f"{folder}: its arrays do not have the names and shapes of a network of "
-            f"kind {recipe.network.kind!r} with the sizes in model.json."
-        ) from error
-    return nnx.merge(structure, state)
 
 
 def _digests(folder: Path) -> dict[str, str]:

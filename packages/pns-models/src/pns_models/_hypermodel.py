@@ -23,14 +23,20 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pns_bounds as pb
 from flax import nnx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from pns_models._anchored import AnchoredNet
 from pns_models._epinet import GaussianIndex, IndexedConfig
-from pns_models._network import Frozen, Kernel, Mlp, map_networks, register_network
+from pns_models._network import (
+    Frozen,
+    Kernel,
+    Mlp,
+    check_choice,
+    map_networks,
+    register_network,
+)
 
 # Standard deviation of N(0, 1) cut at -2 and 2: 1 - 4 phi(2) / (2 Phi(2) - 1), its root.
 _CUT_SD = 0.87962566103423978
@@ -51,13 +57,8 @@ class HypermodelConfig(IndexedConfig):
     initialization: Literal["network", "enn"] = "network"
 
     def __post_init__(self):
-        """Checks what would only fail later."""
         super().__post_init__()
-        if self.initialization not in ("network", "enn"):
-            raise pb.InputError(
-                "initialization",
-                f"must be 'network' or 'enn', got {self.initialization!r}.",
-            )
+        check_choice(self, "initialization", ("network", "enn"))
 
     def make(self, key: PRNGKeyArray, num_covariates: int) -> "Hypermodel":
         """Draws the network for a number of covariates."""
@@ -72,7 +73,6 @@ class Hypermodel(GaussianIndex):
     """
 
     def __init__(self, num_covariates: int, config: HypermodelConfig, rngs: nnx.Rngs):
-        """Draws both hypermodels."""
         super().__init__(config.index_dim)
         base, prior = (
             flatten_network(AnchoredNet(num_covariates, config.backbone, rngs))
@@ -160,7 +160,6 @@ class EnnGenerator(nnx.Module):
     def __init__(
         self, sizes: Sequence[int], base: "FlatNetwork", is_frozen: bool, rngs: nnx.Rngs
     ):
-        """Draws body and output layers."""
         variable = Frozen if is_frozen else nnx.Param
         self.body = Mlp(
             sizes,

@@ -132,9 +132,7 @@ def member_loss(
 
 
 def _draw_places(
-    key: PRNGKeyArray,
-    tickets: Int[Array, " c"],
-    starts: Int[Array, " starts"],
+    key: PRNGKeyArray, tickets: Int[Array, " c"], starts: Int[Array, " starts"]
 ) -> Int[Array, " b"]:
     """Draws one ticket from each of several equal parts, and finds its cell."""
     size = len(starts) - 1
@@ -147,10 +145,7 @@ def _draw_places(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def train_members(
-    program: MemberProgram,
-    num_steps: int,
-    members: MemberStates,
-    cells: Cells,
+    program: MemberProgram, num_steps: int, members: MemberStates, cells: Cells
 ) -> tuple[MemberStates, Float[Array, "m num_steps"]]:
     """Takes steps of every member; returns their losses, too."""
     transformation = program.optimizer.transformation()

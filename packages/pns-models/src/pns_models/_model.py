@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Num, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from pns_models._anchored import AnchoredNet, BootstrapEnsemble
-from pns_models._errors import NoDrawsError
+from pns_models._errors import NoDrawsError, require
 from pns_models._files import read_model, write_model
 from pns_models._links import atoms_from_raw, log_probabilities
 from pns_models._network import Network
@@ -40,7 +40,6 @@ class FittedModel:
     """
 
     def __init__(self, network: Network, recipe: Recipe, standardizer: Standardizer):
-        """Puts the parts together."""
         self.network = network
         self.recipe = recipe
         self.standardizer = standardizer
@@ -161,8 +160,7 @@ class FittedModel:
             )
         sizes = {"num_draws": num_draws, "draws_per_chunk": draws_per_chunk}
         for name, value in sizes.items():
-            if value < 1:
-                raise pb.InputError(name, f"must be at least 1, got {value}.")
+            require(value >= 1, name, f"must be at least 1, got {value}.")
         indices = np.asarray(
             _drawn_indices(self._structure, num_draws, self._state, key)
         )

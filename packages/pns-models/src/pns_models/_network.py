@@ -8,17 +8,16 @@ Our own ask a `Backbone` for their layers.
 
 import dataclasses
 import itertools
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-import pns_bounds as pb
 from flax import nnx
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from pns_models._errors import require
 from pns_models._links import Link
 
 Initializer = Callable[[PRNGKeyArray, tuple[int, int]], Array]
@@ -101,8 +100,7 @@ class NetworkConfig(Protocol):
 
 Result = TypeVar("Result")  # arrays, or a tree of them
 _Config = TypeVar("_Config", bound=type[NetworkConfig])
-_NETWORKS: dict[str, type[NetworkConfig]] = {}
-NETWORKS: Mapping[str, type[NetworkConfig]] = types.MappingProxyType(_NETWORKS)
+NETWORKS: dict[str, type[NetworkConfig]] = {}
 """Every network configuration that has a kind, by it; `register_network` adds one."""
 
 
@@ -110,10 +108,8 @@ def register_network(config_class: _Config) -> _Config:
     """Makes a kind of network known to recipes and files; usable as a decorator.
 
     Args:
-      config_class: a frozen dataclass with `kind` and `make`, as `NetworkConfig` says.
-
-    Returns:
-      The class itself.
+      config_class: a frozen dataclass of plain values, with a class variable `kind` and
+        `make(key, num_covariates)`, which draws a `Network`.
 
     Example:
       >>> import dataclasses
@@ -131,46 +127,40 @@ def register_network(config_class: _Config) -> _Config:
       >>> recipe = pm.Recipe(ShallowConfig(width=4))
       >>> pm.Recipe.from_json(recipe.to_json()).network
       ShallowConfig(width=4)
-      >>> del _NETWORKS["shallow"]  # this example leaves nothing behind
+      >>> del NETWORKS["shallow"]  # this example leaves nothing behind
     """
     kind = getattr(config_class, "kind", None)
     params = getattr(config_class, "__dataclass_params__", None)
-    if not isinstance(kind, str) or params is None or not params.frozen:
-        raise pb.InputError(
-            "config_class",
-            "must be a frozen dataclass with a class variable `kind`, got "
-            f"{config_class!r}.",
-        )
-    known = _NETWORKS.get(kind, config_class)
-    # A cell of a notebook that runs again defines the same class once more.
-    if (known.__module__, known.__qualname__) != (
-        config_class.__module__,
-        config_class.__qualname__,
-    ):
-        raise pb.InputError(
-            "kind",
-            f"{kind!r} is taken by {known.__qualname__}; known are "
-            f"{sorted(_NETWORKS)}.",
-        )
-    _NETWORKS[kind] = config_class
+    require(
+        isinstance(kind, str) and params is not None and params.frozen,
+        "config_class",
+        f"must be a frozen dataclass with a class variable `kind`, got {config_class!r}.",
+    )
+    add_class(NETWORKS, config_class)
     return config_class
 
 
-def network_to_json(config: NetworkConfig) -> dict[str, Any]:
-    """Returns a config as nested plain values, its kind among them."""
-    return {"kind": config.kind, **dataclasses.asdict(typing.cast(Any, config))}
+def add_class(known: dict[str, Any], cls: Any) -> None:
+    """Adds a class by its kind, or again: a notebook may define it once more."""
+    old = known.get(cls.kind, cls)
+    require(
+        (old.__module__, old.__qualname__) == (cls.__module__, cls.__qualname__),
+        "kind",
+        f"{cls.kind!r} is taken by {old.__qualname__}; known are {sorted(known)}.",
+    )
+    known[cls.kind] = cls
 
 
 def network_from_json(values: Mapping[str, Any]) -> NetworkConfig:
     """Rebuilds a config; raises if its kind or a field is unknown."""
     fields = dict(values)
     kind = fields.pop("kind", None)
-    if kind not in NETWORKS:
-        raise pb.InputError(
-            "kind",
-            f"must be one of {sorted(NETWORKS)}, got {kind!r}; a network of your own is "
-            "made known by register_network.",
-        )
+    require(
+        kind in NETWORKS,
+        "kind",
+        f"must be one of {sorted(NETWORKS)}, got {kind!r}; a network of your own is made "
+        "known by register_network.",
+    )
     return _rebuilt(NETWORKS[kind], fields)
 
 
@@ -234,7 +224,7 @@ class Mlp(nnx.Module):
           sizes: widths from input to output.
           rngs: source of the initial kernels.
           activation: between layers, not after the last.
-          matmul_dtype: 'float32', or 'bfloat16' for the products alone.
+          matmul_dtype: of the products alone.
           kernel: the type of variable of the kernels: `Kernel` learns and decays,
             `nnx.Param` learns, `Frozen` does neither.
           bias: that of the biases.
@@ -245,8 +235,7 @@ class Mlp(nnx.Module):
         self.kernels = nnx.List([])
         for i, shape in enumerate(itertools.pairwise(sizes)):
             ours = _LECUN if i == last or i < num_linear else _HE
-            init = ours if initializer is None else initializer
-            self.kernels.append(kernel(init(rngs.params(), shape)))
+            self.kernels.append(kernel((initializer or ours)(rngs.params(), shape)))
         self.biases = nnx.List([bias(jnp.zeros(size)) for size in sizes[1:]])
         self.activation = activation
         self.matmul_dtype = matmul_dtype
@@ -307,48 +296,45 @@ class Backbone:
     bottleneck: int | None = None
 
     def __post_init__(self):
-        """Checks what would only fail later."""
-        if self.width < 1 or self.depth < 0:
-            raise pb.InputError(
-                "width",
-                "must be at least 1 and depth not negative, got "
-                f"{self.width} and {self.depth}.",
-            )
-        if self.bottleneck is not None and self.bottleneck < 1:
-            raise pb.InputError(
-                "bottleneck", f"must be None or at least 1, got {self.bottleneck}."
-            )
-        for name, value, known in (
-            ("activation", self.activation, tuple(ACTIVATIONS)),
-            ("matmul_dtype", self.matmul_dtype, ("float32", "bfloat16")),
-        ):
-            if value not in known:
-                raise pb.InputError(name, f"must be one of {known}, got {value!r}.")
+        require(
+            self.width >= 1 and self.depth >= 0,
+            "width",
+            "must be at least 1 and depth not negative, got "
+            f"{self.width} and {self.depth}.",
+        )
+        require(
+            self.bottleneck is None or self.bottleneck >= 1,
+            "bottleneck",
+            f"must be None or at least 1, got {self.bottleneck}.",
+        )
+        check_choice(self, "activation", tuple(ACTIVATIONS))
+        check_choice(self, "matmul_dtype", ("float32", "bfloat16"))
 
     def body(self, num_inputs: int, rngs: nnx.Rngs) -> Mlp:
         """Makes the layers from inputs to features."""
-        return self._mlp(self._sizes(num_inputs), rngs, self._num_linear)
+        return self.mlp(num_inputs, None, rngs)
 
     def head(self, num_outputs: int, rngs: nnx.Rngs) -> Mlp:
         """Makes the linear layer from features to outputs."""
-        return self._mlp([self.width, num_outputs], rngs)
+        sizes = [self.width, num_outputs]
+        return Mlp(sizes, rngs, self.activation, self.matmul_dtype)
 
-    def mlp(self, num_inputs: int, num_outputs: int, rngs: nnx.Rngs) -> Mlp:
+    def mlp(self, num_inputs: int, num_outputs: int | None, rngs: nnx.Rngs) -> Mlp:
         """Makes one network from inputs to outputs, activation after the features."""
-        sizes = [*self._sizes(num_inputs), num_outputs]
-        return self._mlp(sizes, rngs, self._num_linear)
-
-    @property
-    def _num_linear(self) -> int:
-        return 0 if self.bottleneck is None else 1
-
-    def _sizes(self, num_inputs: int) -> list[int]:
-        if num_inputs < 1:
-            raise pb.InputError("z", "must have one covariate or more.")
+        require(num_inputs >= 1, "z", "must have one covariate or more.")
         narrow = [] if self.bottleneck is None else [self.bottleneck]
-        return [num_inputs, *narrow, *[self.width] * (self.depth + 1)]
-
-    def _mlp(self, sizes: list[int], rngs: nnx.Rngs, num_linear: int = 0) -> Mlp:
+        hidden = [self.width] * (self.depth + 1)
+        outputs = [] if num_outputs is None else [num_outputs]
         return Mlp(
-            sizes, rngs, self.activation, self.matmul_dtype, num_linear=num_linear
+            [num_inputs, *narrow, *hidden, *outputs],
+            rngs,
+            self.activation,
+            self.matmul_dtype,
+            num_linear=len(narrow),
         )
+
+
+def check_choice(config: Any, name: str, known: tuple[str, ...]) -> None:
+    """Raises unless a field of a config has one of the known values."""
+    value = getattr(config, name)
+    require(value in known, name, f"must be one of {known}, got {value!r}.")

@@ -13,15 +13,15 @@ import functools
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pns_bounds as pb
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
+from pns_models._errors import require
 from pns_models._members import DATA, Cells, MemberProgram, MemberStates, train_members
 from pns_models._processes import telling_of_lost_processes
 
@@ -45,29 +45,17 @@ def make_mesh(num_data: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
       ('member', 'data')
     """
     devices = jax.devices() if devices is None else devices
-    if num_data < 1 or len(devices) % num_data:
-        raise pb.InputError(
-            "num_data",
-            f"must divide the number of devices, {len(devices)}, got {num_data}.",
-        )
+    require(
+        num_data >= 1 and len(devices) % num_data == 0,
+        "num_data",
+        f"must divide the number of devices, {len(devices)}, got {num_data}.",
+    )
     return Mesh(np.array(devices).reshape(-1, num_data), (MEMBER, DATA))
-
-
-class Placement(Protocol):
-    """Members where they train."""
-
-    def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
-        """Takes steps of every member; returns their losses."""
-        ...
-
-    def state(self) -> State:
-        """Returns what training changes, of all members."""
-        ...
 
 
 def place_members(
     mesh: Mesh | None, program: MemberProgram, members: MemberStates, cells: Cells
-) -> Placement:
+) -> "OnCores | OnMesh":
     """Brings members and cells to where they train; None takes what there is."""
     if mesh is not None:
         return OnMesh(mesh, program, members, cells)
@@ -80,7 +68,6 @@ class OnCores:
     """Every core of this process trains one member at a time."""
 
     def __init__(self, program: MemberProgram, members: MemberStates, cells: Cells):
-        """Cuts the members apart."""
         self._program, self._cells = program, cells
         self._parts = [
             jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], members)
@@ -127,7 +114,6 @@ class OnMesh:
     def __init__(
         self, mesh: Mesh, program: MemberProgram, members: MemberStates, cells: Cells
     ):
-        """Sends each device what it works on."""
         self._mesh, self._program = mesh, program
         self._num_members = len(members.fold)
         # All devices have as many members: the first train twice, in vain.
@@ -230,9 +216,7 @@ def _train_on_mesh(
     )(members, cells)
 
 
-def spread_rows(
-    rows: Float[np.ndarray, "n d"],
-) -> Float[Array | np.ndarray, "n d"]:
+def spread_rows(rows: Float[np.ndarray, "n d"]) -> Float[Array | np.ndarray, "n d"]:
     """Cuts rows among the devices of this process, if they can have equal parts.
 
     What is computed of each row is then computed where the row is.

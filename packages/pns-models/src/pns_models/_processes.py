@@ -14,7 +14,7 @@ import numpy as np
 import pns_bounds as pb
 from jax.experimental import multihost_utils
 
-from pns_models._errors import LostProcessError
+from pns_models._errors import LostProcessError, require
 
 _SILENCE = 30  # seconds without a sign of life after which a process counts as dead
 _PATIENCE = 7 * 24 * 3600  # seconds that processes wait for each other at the end
@@ -66,17 +66,16 @@ def _check_names(address: str | None, size: int | None, number: int | None) -> N
             "belongs together with the coordinator's address and the number of processes; "
             "give all three, or none where JAX finds them by itself.",
         )
-    if not re.fullmatch(r".+:\d+", address):
-        raise pb.InputError(
-            "coordinator_address",
-            f"must be host and port, 10.0.0.1:8476 for example, got {address!r}.",
-        )
-    if not 0 <= number < size:
-        raise pb.InputError(
-            "process_id",
-            f"counts from 0 and must be below the number of processes, {size}, got "
-            f"{number}.",
-        )
+    require(
+        re.fullmatch(r".+:\d+", address),
+        "coordinator_address",
+        f"must be host and port, 10.0.0.1:8476 for example, got {address!r}.",
+    )
+    require(
+        0 <= number < size,
+        "process_id",
+        f"counts from 0 and must be below the number of processes, {size}, got {number}.",
+    )
 
 
 def is_writer() -> bool:

@@ -2,12 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
-
-import pns_bounds as pb
+from typing import Any, Literal, cast
 
 from pns_models._anchored import AnchoredConfig
-from pns_models._network import NetworkConfig, network_from_json, network_to_json
+from pns_models._errors import require
+from pns_models._network import NetworkConfig, check_choice, network_from_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,35 +47,34 @@ class TrainConfig:
     merge: bool | None = None
 
     def __post_init__(self):
-        """Checks what would only fail later."""
-        if (self.epochs is None) == (self.max_steps is None):
-            raise pb.InputError("epochs", "or max_steps must be given, and not both.")
+        require(
+            (self.epochs is None) != (self.max_steps is None),
+            "epochs",
+            "or max_steps must be given, and not both.",
+        )
         positive = ("epochs", "max_steps", "batch_size", "patience", "eval_every")
         for name in (*positive, "num_indices"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise pb.InputError(name, f"must be at least 1, got {value}.")
-        if not 0 <= self.held_out_fraction < 1:
-            raise pb.InputError(
-                "held_out_fraction",
-                f"must lie in [0, 1), got {self.held_out_fraction}.",
-            )
-        if self.patience is not None and self.held_out_fraction == 0:
-            raise pb.InputError(
-                "held_out_fraction", "must be above 0 for early stopping."
-            )
-        if not self.learning_rate > 0 or not self.weight_decay >= 0:
-            raise pb.InputError(
-                "learning_rate", "must be positive, and weight_decay not negative."
-            )
-        for name, known in (
-            ("schedule", ("constant", "cosine")),
-            ("data_noise", ("none", "exponential")),
-        ):
-            if getattr(self, name) not in known:
-                raise pb.InputError(
-                    name, f"must be one of {known}, got {getattr(self, name)!r}."
-                )
+            is_right = value is None or value >= 1
+            require(is_right, name, f"must be at least 1, got {value}.")
+        fraction = self.held_out_fraction
+        require(
+            0 <= fraction < 1,
+            "held_out_fraction",
+            f"must lie in [0, 1), got {fraction}.",
+        )
+        require(
+            self.patience is None or fraction > 0,
+            "held_out_fraction",
+            "must be above 0 for early stopping.",
+        )
+        require(
+            self.learning_rate > 0 and self.weight_decay >= 0,
+            "learning_rate",
+            "must be positive, and weight_decay not negative.",
+        )
+        check_choice(self, "schedule", ("constant", "cosine"))
+        check_choice(self, "data_noise", ("none", "exponential"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +86,8 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """Returns nested plain values."""
-        return {
-            "network": network_to_json(self.network),
-            "training": dataclasses.asdict(self.training),
-        }
+        fields = dataclasses.asdict(cast("Any", self))
+        return {**fields, "network": {"kind": self.network.kind, **fields["network"]}}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Recipe":

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from pns_models._data import Counts
-from pns_models._errors import TooFewRowsError
+from pns_models._errors import TooFewRowsError, require
 
 _NUM_BINS = 15
 
@@ -117,12 +117,12 @@ def _atoms(model: HasAtoms | pb.Atoms, counts: Counts) -> pb.Atoms:
     atoms = model if isinstance(model, pb.Atoms) else model.atoms(counts.z)
     joint, mu = np.asarray(atoms.joint), np.asarray(atoms.mu)
     shape = (len(counts.z), *pb.BINARY.joint_shape)
-    if joint.shape != shape or mu.shape != shape[:2]:
-        raise pb.InputError(
-            "atoms",
-            f"must have joint {list(shape)} and mu {list(shape[:2])}, one for each row of "
-            f"counts, got {list(joint.shape)} and {list(mu.shape)}.",
-        )
+    require(
+        joint.shape == shape and mu.shape == shape[:2],
+        "atoms",
+        f"must have joint {list(shape)} and mu {list(shape[:2])}, one for each row of "
+        f"counts, got {list(joint.shape)} and {list(mu.shape)}.",
+    )
     return pb.Atoms(joint=joint, mu=mu)
 
 

@@ -20,7 +20,7 @@ from pns_models._data import (
     empty_table,
     pick_rows,
 )
-from pns_models._errors import TooFewRowsError
+from pns_models._errors import TooFewRowsError, require
 
 Role = Literal["log", "trial"]
 Table = tuple[ArrayLike, ArrayLike, ArrayLike]
@@ -85,10 +85,7 @@ class Rows(NamedTuple):
         return np.where(self.is_trial, 1 + self.treatment, 0)
 
     def deal(
-        self,
-        rng: np.random.Generator,
-        num_folds: int,
-        groups: ArrayLike | None = None,
+        self, rng: np.random.Generator, num_folds: int, groups: ArrayLike | None = None
     ) -> "Rows":
         """Deals the rows to folds, see `deal_folds`."""
         return self._replace(fold=deal_folds(rng, self.part, num_folds, groups))
@@ -212,12 +209,12 @@ def rows_from_tables(
         for source, table in zip(SOURCES, (observational, experimental), strict=True)
     ]
     widths = [table[0].shape[1] for table in tables]
-    if len(set(widths)) > 1:
-        raise pb.InputError(
-            "experimental z",
-            f"must have the covariates of observational z, got {widths[1]} and "
-            f"{widths[0]} columns.",
-        )
+    require(
+        widths[0] == widths[1],
+        "experimental z",
+        f"must have the covariates of observational z, got {widths[1]} and {widths[0]} "
+        "columns.",
+    )
     sizes = [len(table[0]) for table in tables]
     ones = np.ones(sum(sizes))
     units = ones if weights is None else _checked_weights(weights, sizes)
@@ -238,26 +235,25 @@ def _checked_table(
     name: str, table: Table
 ) -> tuple[Float[np.ndarray, "n d"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     z, x, y = (np.asarray(part) for part in table)
-    if z.ndim != 2 or not len(z):
-        raise pb.InputError(
-            f"{name} z",
-            "must have shape [num_rows, num_covariates] with a row at least, got "
-            f"{list(z.shape)}.",
-        )
+    require(
+        z.ndim == 2 and len(z),
+        f"{name} z",
+        "must have shape [num_rows, num_covariates] with a row at least, got "
+        f"{list(z.shape)}.",
+    )
     z = z.astype(np.float32, copy=False)
     check_finite(f"{name} z", z)
     for column, values in (("x", x), ("y", y)):
-        if values.shape != (len(z),):
+        require(
+            values.shape == (len(z),),
+            f"{name} {column}",
+            f"must hold {len(z)} values, one per row of z, got shape "
+            f"{list(values.shape)}.",
+        )
+        if wrong := values[~np.isin(values, (0, 1))].tolist():
             raise pb.InputError(
                 f"{name} {column}",
-                f"must hold {len(z)} values, one per row of z, got shape "
-                f"{list(values.shape)}.",
-            )
-        if not np.isin(values, (0, 1)).all():
-            raise pb.InputError(
-                f"{name} {column}",
-                "must hold the numbers 0 and 1 alone, got "
-                f"{values[~np.isin(values, (0, 1))].tolist()[0]!r} among them.",
+                f"must hold the numbers 0 and 1 alone, got {wrong[0]!r} among them.",
             )
     return z, x.astype(np.intp), y.astype(np.intp)
 
@@ -265,19 +261,19 @@ def _checked_table(
 def _checked_weights(
     weights: tuple[ArrayLike, ArrayLike], sizes: list[int]
 ) -> Float[np.ndarray, " n"]:
-    if len(weights) != len(sizes):
-        raise pb.InputError(
-            "weights",
-            "must be a pair, those of the observational and those of the experimental "
-            f"rows, got {len(weights)} of them.",
-        )
+    require(
+        len(weights) == len(sizes),
+        "weights",
+        "must be a pair, those of the observational and those of the experimental rows, "
+        f"got {len(weights)} of them.",
+    )
     parts = [np.asarray(part, float) for part in weights]
     for part, size in zip(parts, sizes, strict=True):
-        if part.shape != (size,) or not np.all((part > 0) & np.isfinite(part)):
-            raise pb.InputError(
-                "weights",
-                f"must be {size} positive finite numbers, got shape {list(part.shape)}.",
-            )
+        require(
+            part.shape == (size,) and np.all((part > 0) & np.isfinite(part)),
+            "weights",
+            f"must be {size} positive finite numbers, got shape {list(part.shape)}.",
+        )
     return np.concatenate(parts)
 
 
@@ -311,8 +307,7 @@ def deal_folds(
       ([2, 2, 2], [1, 1, 1])
     """
     part = np.asarray(part)
-    if num_folds < 2:
-        raise pb.InputError("num_folds", f"must be at least 2, got {num_folds}.")
+    require(num_folds >= 2, "num_folds", f"must be at least 2, got {num_folds}.")
     fold = np.full(len(part), -1, np.int16)  # small: there may be many millions of rows
     if groups is not None:
         group = _number_labels(groups, len(part))
@@ -325,7 +320,8 @@ def deal_folds(
     sums = np.stack(
         [np.bincount(fold[part == i], minlength=num_folds) for i in range(3)]
     )
-    for i, first in np.argwhere(sums == 0)[:1].tolist():
+    if sums.min() == 0:
+        i, first = np.argwhere(sums == 0)[0]
         raise TooFewRowsError(
             f"fold {first + 1} of {num_folds} has no {_PARTS[i]}; give more data, fewer "
             "folds, or smaller groups.",
@@ -359,11 +355,11 @@ def deal_held_out(
 def _number_labels(groups: ArrayLike, size: int) -> Int[np.ndarray, " {size}"]:
     """Numbers the labels of rows; raises unless there is one per row."""
     labels = np.asarray(groups)
-    if labels.shape != (size,):
-        raise pb.InputError(
-            "groups",
-            f"must hold {size} labels, one per row, got shape {list(labels.shape)}.",
-        )
+    require(
+        labels.shape == (size,),
+        "groups",
+        f"must hold {size} labels, one per row, got shape {list(labels.shape)}.",
+    )
     return np.unique(labels, return_inverse=True)[1]
 
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pns_bounds as pb
 from jaxtyping import Array, Bool, Float, Num
 from numpy.typing import ArrayLike
 
 from pns_models._data import Counts, check_finite, row_blocks
+from pns_models._errors import require
 
 
 class Standardizer(NamedTuple):
@@ -37,12 +37,12 @@ class Standardizer(NamedTuple):
     def check(self, z: ArrayLike) -> Float[np.ndarray, "n d"]:
         """Returns rows as float32; raises if they do not fit or are not finite."""
         z = np.asarray(z, np.float32)
-        if z.ndim != 2 or z.shape[1] != len(self.mean):
-            raise pb.InputError(
-                "z",
-                f"must have shape [n, {len(self.mean)}], as in training, got "
-                f"{list(z.shape)}.",
-            )
+        size = len(self.mean)
+        require(
+            z.ndim == 2 and z.shape[1] == size,
+            "z",
+            f"must have shape [n, {size}], as in training, got {list(z.shape)}.",
+        )
         check_finite("z", z)
         return z
 
@@ -68,9 +68,8 @@ def make_standardizer(counts: Counts) -> Standardizer:
       >>> standardizer([[20.0, 7.0], [60.0, 9.0]]).round(3).tolist()
       [[0.0, 0.0], [2.0, 0.0]]
     """
-    units = np.asarray(counts.observational).sum((1, 2)) + np.asarray(
-        counts.experimental
-    ).sum((1, 2))
+    sources = [np.asarray(part).sum((1, 2)) for part in counts[1:]]
+    units = sources[0] + sources[1]
     share = np.asarray(units / units.sum(), np.float64)
     z = np.asarray(counts.z)
     mean = _weighted_sum(share, z)

@@ -61,12 +61,10 @@ def make_optimizer(config: TrainConfig, num_steps: int) -> Optimizer:
 
 def decays(params: Any) -> Any:
     """Says of each parameter in a tree of variables whether it decays: by its type."""
-
-    def of_variable(variable: Any) -> Any:
-        return jax.tree.map(lambda _: isinstance(variable, Kernel), variable)
-
     return jax.tree.map(
-        of_variable, params, is_leaf=lambda node: isinstance(node, nnx.Variable)
+        lambda variable: jax.tree.map(lambda _: isinstance(variable, Kernel), variable),
+        params,
+        is_leaf=lambda node: isinstance(node, nnx.Variable),
     )
 
 
@@ -94,6 +92,16 @@ class RunState(NamedTuple):
     step: Int[Array, ""]
 
 
+class RunKeys(NamedTuple):
+    """Randomness of a run, by purpose; folded with the step, or with the row for noise."""
+
+    network: PRNGKeyArray
+    split: PRNGKeyArray
+    batches: PRNGKeyArray
+    indices: PRNGKeyArray
+    noise: PRNGKeyArray
+
+
 class TrainingData(NamedTuple):
     """What a step reads; everything but `totals` and `quantiles` by row."""
 
@@ -109,19 +117,12 @@ class TrainingData(NamedTuple):
     directions: Float[Array, "n counts i"] | None = None
 
 
-class StepKeys(NamedTuple):
-    """Randomness of the steps; folded with the step, or with the row for noise."""
-
-    indices: PRNGKeyArray
-    noise: PRNGKeyArray
-
-
 def train_step(
     program: Program,
     state: RunState,
     fixed: Any,
     data: TrainingData,
-    keys: StepKeys,
+    keys: RunKeys,
     batch: Batch | None,
 ) -> tuple[RunState, Float[Array, ""]]:
     """Takes one step; a batch of None is all rows."""
@@ -173,7 +174,7 @@ def train_chunk(
     state: RunState,
     fixed: Any,
     data: TrainingData,
-    keys: StepKeys,
+    keys: RunKeys,
     batches: Batch | None,
 ) -> tuple[RunState, Float[Array, " num_steps"]]:
     """Takes steps one after the other; batches are stacked, or None for all rows."""
@@ -201,23 +202,6 @@ def evaluate_block(
     return loss_by_index(raw, weights, totals, network.link).mean()
 
 
-class RunKeys(NamedTuple):
-    """Randomness of a run, by purpose."""
-
-    network: PRNGKeyArray
-    split: PRNGKeyArray
-    batches: PRNGKeyArray
-    indices: PRNGKeyArray
-    noise: PRNGKeyArray
-
-
-class HeldOut(NamedTuple):
-    """Rows that training does not see, in blocks of one shape."""
-
-    blocks: list[tuple[Float[Array, "n d"], Float[Array, "n counts"]]]
-    totals: Float[Array, "2"]
-
-
 class Run(NamedTuple):
     """What does not change during a run."""
 
@@ -225,9 +209,11 @@ class Run(NamedTuple):
     program: Program
     fixed: Any  # variables of the network that do not learn
     data: TrainingData
-    keys: StepKeys
+    keys: RunKeys
     batches: Batches | None  # None: every step sees all rows
-    held_out: HeldOut
+    # Rows that training does not see, in blocks of one shape, and units of each source.
+    held_out: list[tuple[Float[Array, "n d"], Float[Array, "n counts"]]]
+    held_out_totals: Float[Array, "2"]
     num_steps: int
 
 
@@ -263,9 +249,10 @@ def make_run(
         program=Program(structure, optimizer, config.num_indices),
         fixed=fixed,
         data=data,
-        keys=StepKeys(indices=keys.indices, noise=keys.noise),
+        keys=keys,
         batches=batches,
-        held_out=HeldOut(_make_blocks(held_out), _totals(held_out)),
+        held_out=_make_blocks(held_out),
+        held_out_totals=_totals(held_out),
         num_steps=num_steps,
     )
     return run, RunState(
@@ -305,11 +292,8 @@ def _make_blocks(
         return []
     z, weights = counts.z, flat_weights(counts)
     size = min(_EVAL_ROWS, len(z))
-    missing = -len(z) % size
-    z = np.concatenate([z, np.zeros((missing, z.shape[1]), z.dtype)])
-    weights = np.concatenate(
-        [weights, np.zeros((missing, weights.shape[1]), weights.dtype)]
-    )
+    missing = ((0, -len(z) % size), (0, 0))
+    z, weights = np.pad(z, missing), np.pad(weights, missing)
     return [
         (jnp.asarray(z[i : i + size]), jnp.asarray(weights[i : i + size]))
         for i in range(0, len(z), size)

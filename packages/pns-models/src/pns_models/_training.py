@@ -6,6 +6,7 @@ randomness is a function of the key and the step, so a run that resumes from a c
 is the run that was not interrupted.
 """
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -59,10 +60,11 @@ def train(
     """Runs chunks until the end or until patience ends."""
     state, rows = checkpoints.restore(state)
     step, saved = int(state.step), time.monotonic()
+    patience = run.config.patience or math.inf
     show = progress and sys.stderr.isatty()
     bar = tqdm.tqdm(total=run.num_steps, initial=step, disable=not show, unit="step")
     with bar:
-        while step < run.num_steps and not is_out_of_patience(run.config, state):
+        while step < run.num_steps and int(state.waited) < patience:
             size = min(run.config.eval_every, run.num_steps - step)
             state, losses = next_chunk(run, state, step, size)
             if abort_on_nan:
@@ -94,22 +96,13 @@ def next_chunk(
 
 def evaluate(run: Run, state: RunState) -> float:
     """Computes the held-out loss; NaN if nothing is held out."""
-    if not run.held_out.blocks:
+    if not run.held_out:
         return float("nan")
     key = jax.random.fold_in(run.keys.indices, 2**31 - 1)
+    fixed = run.program, state.params, run.fixed
     return sum(
-        float(
-            evaluate_block(
-                run.program,
-                state.params,
-                run.fixed,
-                z,
-                weights,
-                run.held_out.totals,
-                key,
-            )
-        )
-        for z, weights in run.held_out.blocks
+        float(evaluate_block(*fixed, z, weights, run.held_out_totals, key))
+        for z, weights in run.held_out
     )
 
 
@@ -122,11 +115,6 @@ def remember(state: RunState, held_out: float) -> RunState:
             waited=jnp.asarray(0, jnp.int32),
         )
     return state._replace(waited=state.waited + 1)
-
-
-def is_out_of_patience(config: TrainConfig, state: RunState) -> bool:
-    """Says whether training has waited long enough for a better held-out loss."""
-    return config.patience is not None and int(state.waited) >= config.patience
 
 
 def _check_finite(losses: Float[np.ndarray, " n"], step: int, num_steps: int) -> None:
