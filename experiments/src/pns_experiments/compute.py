@@ -19,11 +19,11 @@ import pns_models as pm
 from absl import app
 from pns_infer.bootstrap.per_point import per_point_draws
 
+from pns_experiments.cost import peak_memory, timed
 from pns_experiments.options import Options
 from pns_experiments.recipes import Size, resize
 from pns_experiments.report import write_report
 from pns_experiments.runner import Task, run_tasks
-from pns_experiments.timing import peak_memory, timed
 
 
 class Prepared(NamedTuple):

@@ -1,16 +1,21 @@
-"""What a run takes: a model whose few constants were measured on two cores.
+"""What a run takes: measured, and by a model whose few constants were measured.
 
-It says how long the command takes before it is run, within a factor of 1.5 of what was
-measured. `speed` puts it beside what it measures.
+The model says how long the command takes on two cores before it is run, within a factor of
+1.5 of what was measured. `speed` puts it beside what it measures.
 """
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
+import resource
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+import jax
 import pns_models as pm
 
+Result = TypeVar("Result")
 _START = 9.0  # seconds: imports, the report and its figures
 _COMPILE = 11.0  # seconds of one core, if nothing was compiled before
 _VALUE = 0.35e-6  # seconds to read, check, encode and group one value of a table
@@ -21,6 +26,18 @@ _DISTINCT = 0.5e-3  # seconds per distinct row for corrections and calibration
 _KIND = 60e-6  # seconds per kind of row for averages and subgroups
 _PERSON = 0.25e-3  # seconds per person who is asked about and differs from the others
 _OPERATIONS = 6  # per parameter and visit, forwards and backwards
+
+
+def timed(function: Callable[[], Result]) -> tuple[Result, float]:
+    """Calls a function; returns its result, once computed, and the seconds it took."""
+    start = time.perf_counter()
+    result = jax.block_until_ready(function())
+    return result, time.perf_counter() - start
+
+
+def peak_memory() -> float:
+    """Returns the peak resident memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 @dataclasses.dataclass(frozen=True)

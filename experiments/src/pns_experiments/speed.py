@@ -25,9 +25,8 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 
-from pns_experiments.cost import Problem, predict_seconds
+from pns_experiments.cost import Problem, peak_memory, predict_seconds, timed
 from pns_experiments.processes import share_cores
-from pns_experiments.timing import peak_memory, timed
 
 Line = dict[str, Any]
 _DRAWS = 200  # of the full-network bootstrap
