@@ -19,15 +19,10 @@ Link = Literal["anchored", "free"]
 
 
 class LogProbabilities(NamedTuple):
-    """Logarithms of what the two losses need.
+    """Logarithms of what the two losses need."""
 
-    Attributes:
-      joint: [..., x, y] log P(X=x, Y=y | z).
-      outcome: [..., x, y] log P(Y=y | do(X=x), z).
-    """
-
-    joint: Float[Array, "*batch treatments levels"]
-    outcome: Float[Array, "*batch treatments levels"]
+    joint: Float[Array, "*batch treatments levels"]  # log P(X=x, Y=y | z)
+    outcome: Float[Array, "*batch treatments levels"]  # log P(Y=y | do(X=x), z)
 
 
 def log_probabilities(
@@ -84,8 +79,8 @@ def loss_by_index(
 
     Args:
       raw: of n rows.
-      weights: [n, counts] or [s, n, counts] of the log-probabilities of a row, its counts
-        for example: four observational, four experimental.
+      weights: of the log-probabilities of a row, its counts for example: four
+        observational, four experimental.
       totals: units of each source, by which its sum is divided.
       link: of the network.
       training: stop the experimental gradient at the joint law.

@@ -43,7 +43,7 @@ class FittedModel:
         self.network = network
         self.recipe = recipe
         self.standardizer = standardizer
-        self._structure, self._state = nnx.split(network)
+        self._split = nnx.split(network)  # structure and state
 
     @property
     def is_epistemic(self) -> bool:
@@ -58,14 +58,11 @@ class FittedModel:
         they have 20 entries), which balance each other.
         """
         indices = self.network.central_indices()
-        parts = [
-            jax.tree.map(
-                lambda leaf, count=count: np.asarray(leaf)[:count],
-                _central_atoms(self._structure, self._state, block, indices),
-            )
-            for block, count in self._blocks(z)
-        ]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        parts = []
+        for block, count in self._blocks(z):
+            atoms = _central_atoms(*self._split, block, indices)
+            parts.append([np.asarray(leaf)[:count] for leaf in atoms])
+        return pb.Atoms(*map(np.concatenate, zip(*parts, strict=True)))
 
     def member_raw(self, z: ArrayLike) -> Float[np.ndarray, "m n raw"]:
         """Computes the raw numbers of every member of an ensemble."""
@@ -74,7 +71,7 @@ class FittedModel:
                 "model", f"must be an ensemble, got {self.recipe.network.kind!r}."
             )
         parts = [
-            np.asarray(_encoded(self._structure, self._state, block))[:, :count]
+            np.asarray(_encoded(*self._split, block))[:, :count]
             for block, count in self._blocks(z)
         ]
         return np.concatenate(parts, axis=1)
@@ -97,23 +94,17 @@ class FittedModel:
           NoDrawsError: if the network has no index.
         """
         indices = self._draw_indices(key, num_draws, draws_per_chunk)
-        codes = [
-            (_encoded(self._structure, self._state, block), count)
-            for block, count in self._blocks(z)
-        ]
+        codes = [(_encoded(*self._split, block), n) for block, n in self._blocks(z)]
         for start in range(0, num_draws, draws_per_chunk):
             some = indices[start : start + draws_per_chunk]
             keep = min(draws_per_chunk, num_draws - start)
-            parts = [
-                jax.tree.map(
-                    lambda leaf, keep=keep, count=count: np.asarray(leaf)[
-                        :keep, :count
-                    ],
-                    _drawn_atoms(self._structure, self._state, code, some),
-                )
-                for code, count in codes
-            ]
-            yield jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+            parts = []
+            for code, count in codes:
+                atoms = _drawn_atoms(*self._split, code, some)
+                parts.append([np.asarray(leaf)[:keep, :count] for leaf in atoms])
+            yield pb.Atoms(
+                *(np.concatenate(p, axis=1) for p in zip(*parts, strict=True))
+            )
 
     def draws(self, key: PRNGKeyArray, z: ArrayLike, num_draws: int) -> pb.Atoms:
         """Draws atoms of rows z [n, d]: NumPy arrays [num_draws, n].
@@ -130,16 +121,14 @@ class FittedModel:
         mu = np.empty((len(z), shape[0], num_draws), np.float32)
         row = 0
         for block, count in self._blocks(z, _DRAW_ROWS):
-            code = _encoded(self._structure, self._state, block)
+            code = _encoded(*self._split, block)
             for start in range(0, num_draws, _DRAWS):
-                drawn = _drawn_atoms_last(
-                    self._structure, self._state, code, indices[start : start + _DRAWS]
-                )
+                some = indices[start : start + _DRAWS]
                 keep = min(_DRAWS, num_draws - start)
+                drawn = _drawn_atoms_last(*self._split, code, some)
                 for whole, part in zip((joint, mu), drawn, strict=True):
-                    whole[row : row + count, ..., start : start + keep] = np.asarray(
-                        part
-                    )[:count, ..., :keep]
+                    kept = np.asarray(part)[:count, ..., :keep]
+                    whole[row : row + count, ..., start : start + keep] = kept
             row += count
         return pb.Atoms(np.moveaxis(joint, -1, 0), np.moveaxis(mu, -1, 0))
 
@@ -161,9 +150,8 @@ class FittedModel:
         sizes = {"num_draws": num_draws, "draws_per_chunk": draws_per_chunk}
         for name, value in sizes.items():
             require(value >= 1, name, f"must be at least 1, got {value}.")
-        indices = np.asarray(
-            _drawn_indices(self._structure, num_draws, self._state, key)
-        )
+        structure, state = self._split
+        indices = np.asarray(_drawn_indices(structure, num_draws, state, key))
         missing = -num_draws % draws_per_chunk
         return np.concatenate([indices, np.repeat(indices[:1], missing, axis=0)])
 
@@ -215,27 +203,7 @@ class FittedModel:
         return cls(*read_model(folder))
 
     def plain_functions(self) -> "PlainFunctions":
-        """Takes an anchored model apart, for inference that knows no modules.
-
-        Example:
-          >>> import jax
-          >>> import numpy as np
-          >>> import pns_models as pm
-          >>> config = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
-          >>> network = config.make(jax.random.key(0), num_covariates=1)
-          >>> scale = pm.Standardizer(np.zeros(1), np.ones(1), np.zeros(1, bool))
-          >>> model = pm.FittedModel(network, pm.Recipe(config), scale)
-          >>> plain = model.plain_functions()
-          >>> z = np.array([[0.5]], np.float32)
-          >>> raw = plain.head(plain.params[1], plain.features(plain.params[0], z))
-          >>> atoms = model.atoms(z)
-          >>> bool(np.allclose(pm.atoms_from_raw(raw, "anchored").mu, atoms.mu))
-          True
-          >>> unit = np.array([[0, 0, 1, 0, 0, 0, 0, 0]])  # it chose x = 1 and had y = 0
-          >>> loss = plain.frozen_nll(raw, raw, unit)
-          >>> bool(np.allclose(loss, -np.log(atoms.joint[:, 1, 0])))
-          True
-        """
+        """Takes an anchored model apart, for inference that knows no modules."""
         network = self.network
         if not isinstance(network, AnchoredNet):
             raise pb.InputError(

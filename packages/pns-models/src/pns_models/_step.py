@@ -238,7 +238,11 @@ def make_run(
         totals=_totals(train) * (size / num_rows),
     )
     if config.data_noise != "none" and network.is_epistemic:
-        data = _with_noise(data, network, weights, keys.noise, size)
+        table, directions = make_noise_table(weights), None
+        if size == num_rows:
+            directions = row_directions(network, keys.noise, jnp.arange(num_rows))
+        data = data._replace(**jax.tree.map(jnp.asarray, table._asdict()))
+        data = data._replace(directions=directions)
     batches = None  # a batch of all rows needs no shuffling
     if size < num_rows:
         may_merge = data.quantiles is None
@@ -263,24 +267,6 @@ def make_run(
         best_loss=jnp.asarray(jnp.inf, jnp.float32),
         waited=jnp.asarray(0, jnp.int32),
         step=jnp.asarray(0, jnp.int32),
-    )
-
-
-def _with_noise(
-    data: TrainingData,
-    network: Network,
-    weights: Float[np.ndarray, "n counts"],
-    key: PRNGKeyArray,
-    batch_size: int,
-) -> TrainingData:
-    table = make_noise_table(weights)
-    directions = None
-    if batch_size == len(weights):
-        directions = row_directions(network, key, jnp.arange(len(weights)))
-    return data._replace(
-        quantiles=jnp.asarray(table.quantiles),
-        which=jnp.asarray(table.which),
-        directions=directions,
     )
 
 
