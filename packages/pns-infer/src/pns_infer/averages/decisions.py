@@ -9,10 +9,13 @@ from jaxtyping import Bool, Float, Int, Num
 from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
-from pns_infer.averages.group_averages import pair_intervals, predicted_bounds
-from pns_infer.averages.held_out import HeldOutUnits
-from pns_infer.averages.linear_means import Source, target_weights
-from pns_infer.averages.ranking import rank_limits, share_between
+from pns_infer.averages.groups import (
+    pair_intervals,
+    predicted_bounds,
+    rank_limits,
+    share_between,
+)
+from pns_infer.averages.held_out import HeldOutUnits, Source, target_weights
 from pns_infer.core.inputs import check_alpha, check_option, check_shape
 
 Criterion = Literal["maximin", "minimax_regret"]

@@ -16,9 +16,13 @@ from pns_infer.calibration.residual_profile import (
     ResidualProfile,
     ResidualSettings,
 )
-from pns_infer.core.inputs import checked_atoms
-from pns_infer.core.threads import run_threads
-from pns_infer.core.trials import trial_atoms, trial_counts, trial_laws
+from pns_infer.core.inputs import (
+    checked_atoms,
+    run_threads,
+    trial_atoms,
+    trial_counts,
+    trial_laws,
+)
 
 Array = Any  # NumPy or JAX
 

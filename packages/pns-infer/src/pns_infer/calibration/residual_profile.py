@@ -31,10 +31,16 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num
 from scipy import special
 
-from pns_infer.calibration.raw_numbers import from_raw, to_raw
-from pns_infer.core.inputs import check_at_least, check_shape, checked_atoms
-from pns_infer.core.sums import sum_by
-from pns_infer.core.trials import Trials, trial_counts, trial_laws
+from pns_infer.calibration.draw_scale import from_raw, to_raw
+from pns_infer.core.inputs import (
+    Trials,
+    check_at_least,
+    check_shape,
+    checked_atoms,
+    sum_by,
+    trial_counts,
+    trial_laws,
+)
 
 Array = Any  # NumPy or JAX
 SOURCES = ("observational", "experimental")

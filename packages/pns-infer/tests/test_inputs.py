@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from pns_infer.core import threads as _threads
+from pns_infer.core import inputs as _inputs
 
 
 def test_results_come_in_the_order_of_items_from_other_threads():
@@ -13,14 +13,14 @@ def test_results_come_in_the_order_of_items_from_other_threads():
         names.add(threading.current_thread().name)
         return number**2
 
-    found = list(_threads.map_threads(square, range(50)))
+    found = list(_inputs.map_threads(square, range(50)))
     assert found == [number**2 for number in range(50)]
     assert names and threading.current_thread().name not in names
 
 
 def test_items_are_taken_a_few_ahead():
     taken = []
-    results = _threads.map_threads(lambda item: item, map(taken.append, range(1000)))
+    results = _inputs.map_threads(lambda item: item, map(taken.append, range(1000)))
     next(results)
     assert 0 < len(taken) < 20
     results.close()
@@ -31,10 +31,10 @@ def test_an_error_of_a_thread_is_the_callers():
         raise ValueError(f"item {number}")
 
     with pytest.raises(ValueError, match="item 0"):
-        _threads.run_threads(fail, range(3))
+        _inputs.run_threads(fail, range(3))
 
 
 def test_arrays_are_filled():
     values = [0] * 9
-    _threads.run_threads(lambda i: values.__setitem__(i, i), range(9))
+    _inputs.run_threads(lambda i: values.__setitem__(i, i), range(9))
     assert values == list(range(9))

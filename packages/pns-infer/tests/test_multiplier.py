@@ -1,4 +1,4 @@
-"""The bootstrap against closed forms; how it reports; what it compiles."""
+"""The bootstrap against closed forms and the paper's algorithm; draws at new points."""
 
 import dataclasses
 import inspect
@@ -14,8 +14,11 @@ import pytest
 from bootstrap_examples import (
     ANCHORED,
     LOGISTIC,
+    NETWORK,
     anchored_config,
     anchored_data,
+    anchored_head,
+    anchored_logs,
     column_sizes,
     dense_curvature,
     dense_scores,
@@ -24,8 +27,8 @@ from bootstrap_examples import (
     logistic_outputs,
     solve_anchored,
 )
-from pns_infer.bootstrap import equation as _equation
-from pns_infer.bootstrap.multiplier import SolveStatus
+from pns_infer.bootstrap import problem as _problem
+from pns_infer.bootstrap.multiplier import SolveStatus, per_point_draws, shifted_values
 
 EXACT = pi.SolveConfig(damping=0.0, tolerance=1e-5, draws_per_batch=1000)
 
@@ -96,7 +99,7 @@ def test_shifts_solve_the_dense_system(scope, direct_up_to):
     matrix = dense_curvature("ggn")[-num_moving:, -num_moving:]
     matrix = matrix + 0.05 * np.eye(num_moving)
     for draw, shift in enumerate(result.shifts):
-        normals = _equation.multipliers(result.key, result.equation, draw)[: len(z)]
+        normals = _problem.multipliers(result.key, result.equation, draw)[: len(z)]
         weights = np.sqrt(counts) * normals / column_sizes()
         scores = np.einsum("nc,ncp->p", weights, dense_scores()[..., -num_moving:])
         np.testing.assert_allclose(shift, -np.linalg.solve(matrix, scores), atol=1e-4)
@@ -241,3 +244,119 @@ def test_a_second_problem_of_the_same_functions_compiles_nothing(scope, direct_u
     assert not traces
     chex.assert_tree_all_finite(second)
     assert np.abs(first - second).max() > 0.01
+
+
+def test_draws_are_compiled_once_for_all_calls():
+    @chex.assert_max_traces(n=1)
+    def line(params, z):
+        return z @ params
+
+    shifts, z = np.eye(3, dtype=np.float32), np.ones((5, 3), np.float32)
+    ones, fours = (
+        shifted_values(line, np.full(3, c, np.float32), shifts, z) for c in (0, 1)
+    )
+    np.testing.assert_allclose(ones, 1)
+    np.testing.assert_allclose(fours, 4)
+
+
+def test_a_last_block_of_fewer_points_compiles_nothing():
+    @chex.assert_max_traces(n=1)
+    def line(params, z):
+        return z @ params
+
+    shifts, z = np.eye(3, dtype=np.float32), np.ones((64, 3), np.float32)
+    for count in (64, 33):
+        drawn = shifted_values(line, np.zeros(3, np.float32), shifts, z[:count])
+        np.testing.assert_array_equal(drawn, np.ones((3, count)))
+
+
+def test_draws_are_the_derivative_along_the_shift():
+    result = solve_anchored()
+    params, z, _ = anchored_data()
+    vector, unravel = jax.flatten_util.ravel_pytree(params)
+    drawn = result.draws(z[:5])
+    chex.assert_shape(drawn, (4, 5, 6))
+    for shift, draw in zip(result.shifts, drawn, strict=True):
+        step = 1e-2
+        ahead, behind = (
+            NETWORK(unravel(vector + s * shift), z[:5]) for s in (step, -step)
+        )
+        slope = (ahead - behind) / (2 * step)
+        np.testing.assert_allclose(draw, NETWORK(params, z[:5]) + slope, atol=1e-3)
+
+
+@pytest.mark.parametrize("scope", ["full", "last_layer"])
+def test_shifts_from_disk_give_the_same_draws(scope, tmp_path):
+    result = solve_anchored(scope)
+    params, z, _ = anchored_data()
+    np.save(tmp_path / "shifts.npy", result.shifts)
+    shifts = np.load(tmp_path / "shifts.npy")
+    drawn = pi.bootstrap_draws(ANCHORED[scope], params, shifts, z[:7])
+    np.testing.assert_array_equal(drawn, result.draws(z[:7]))
+    inputs = NETWORK.features(params[0], z[:7]) if scope == "last_layer" else z[:7]
+    moving = params[1] if scope == "last_layer" else params
+    by_hand = shifted_values(ANCHORED[scope].function, moving, shifts, inputs)
+    np.testing.assert_allclose(drawn, by_hand, atol=1e-5)
+
+
+def test_chunks_of_points_change_nothing():
+    result = solve_anchored()
+    _, z, _ = anchored_data()
+    whole = result.draws(z[:7])
+    np.testing.assert_allclose(result.draws(z[:7], points_per_chunk=3), whole, 1e-5)
+
+
+def test_a_function_may_return_a_tree():
+    result = solve_anchored()
+    _, z, _ = anchored_data()
+
+    def parts(params, z):
+        raw = NETWORK(params, z)
+        return {"joint": raw[:, :4], "delta": raw[:, 4:]}
+
+    drawn = result.draws(z[:3], parts)
+    whole = result.draws(z[:3])
+    chex.assert_trees_all_close(
+        drawn, {"joint": whole[..., :4], "delta": whole[..., 4:]}, atol=1e-6
+    )
+
+
+def test_shifts_of_other_parameters_are_refused():
+    params, z, _ = anchored_data()
+    with pytest.raises(pb.InputError, match=r"shape \[num_draws, 42\].* got \[2, 5\]"):
+        shifted_values(NETWORK, params, np.zeros((2, 5)), z)
+
+
+def mu_of_network(params, z):
+    raw = NETWORK(params, z)
+    return jnp.exp(anchored_logs(raw, raw)[:, 4:])
+
+
+def mu_of_head(params, features):
+    raw = anchored_head(params, features)
+    return jnp.exp(anchored_logs(raw, raw)[:, 4:])
+
+
+@pytest.mark.parametrize(
+    "scope, curvature, direct_up_to, function",
+    [
+        ("full", "ggn", 8000, mu_of_network),
+        ("full", "ggn", 0, mu_of_network),
+        ("full", "estimating_equation", 0, mu_of_network),
+        ("last_layer", "estimating_equation", 8000, mu_of_head),
+        ("last_layer", "ggn", 8000, None),
+    ],
+)
+def test_shared_solves_equal_the_per_point_algorithm(
+    scope, curvature, direct_up_to, function
+):
+    result = solve_anchored(scope, curvature, damping=0.2, direct_up_to=direct_up_to)
+    points = np.random.default_rng(1).standard_normal((2, 3)).astype(np.float32)
+    shared = result.draws(points, function)
+    single = per_point_draws(result, points, function)
+    chex.assert_equal_shape([shared, single])
+    # Conjugate gradients reach 1e-6 in float32, GMRES does not.
+    loose = (scope, curvature) == ("full", "estimating_equation")
+    tolerance = (1e-3 if loose else 2e-4) * np.abs(shared).max()
+    np.testing.assert_allclose(shared, single, atol=tolerance)
+    assert np.std(shared, axis=0).min() > 1e-4

@@ -1,4 +1,4 @@
-"""Subgroups and sorted groups: an explicit bootstrap, coverage of all at once."""
+"""Subgroups and sorted groups: an explicit bootstrap, coverage of all at once, ties."""
 
 import numpy as np
 import pns_bounds as pb
@@ -6,6 +6,7 @@ import pns_infer as pi
 import pytest
 from held_out_examples import NUM_CELLS, World, make_world, rough_units
 from pns_infer.averages.debiased import bound_means
+from pns_infer.averages.groups import rank_limits, share_between
 
 
 def test_the_critical_value_is_that_of_multipliers_over_people():
@@ -113,3 +114,37 @@ def test_bad_groups_end_in_one_sentence():
         pi.group_averages(units, np.zeros((0, 100)))
     with pytest.raises(pb.InputError, match="num_groups must be at least 2"):
         pi.sorted_groups(units, num_groups=1)
+
+
+def test_a_share_is_the_chance_under_random_breaking_of_ties():
+    """4,000 orders of 10 people: a chance is known within 0.01."""
+    rng = np.random.default_rng(0)
+    score = np.array([1, 1, 1, 2, 2, 3, 3, 3, 3, 0.0])
+    hits = np.zeros(10)
+    for _ in range(4000):
+        order = np.lexsort((rng.random(10), score))
+        hits[order[4:7]] += 1  # ranks from 40% to 70%
+    limits = rank_limits(score, np.ones(10))
+    np.testing.assert_allclose(share_between(limits, 0.4, 0.7), hits / 4000, atol=0.035)
+
+
+def test_parts_have_equal_weight_and_add_up_within_each_fold():
+    rng = np.random.default_rng(1)
+    score, weights = rng.integers(0, 7, 200).astype(float), rng.uniform(1, 3, 200)
+    fold = rng.integers(0, 3, 200)
+    limits = rank_limits(score, weights, fold)
+    parts = np.stack([share_between(limits, i / 5, (i + 1) / 5) for i in range(5)])
+    np.testing.assert_allclose(parts.sum(axis=0), 1)
+    for each in range(3):
+        inside = fold == each
+        mass = parts[:, inside] @ weights[inside]
+        np.testing.assert_allclose(mass, weights[inside].sum() / 5)
+
+
+def test_rows_of_weight_zero_are_ranked_among_the_others():
+    score = np.array([1.0, 2, 3, 4, 0, 2.5, 3, 9])
+    weights = np.array([1.0, 1, 1, 1, 0, 0, 0, 0])
+    limits = rank_limits(score, weights)
+    parts = np.stack([share_between(limits, i / 4, (i + 1) / 4) for i in range(4)])
+    np.testing.assert_array_equal(parts.argmax(axis=0), [0, 1, 2, 3, 0, 2, 2, 3])
+    np.testing.assert_allclose(parts.sum(axis=0), 1)

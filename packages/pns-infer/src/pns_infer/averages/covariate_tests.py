@@ -1,20 +1,200 @@
-"""From which source is a unit with these covariates? Tests, and density ratios.
+"""Do covariates predict the arm, or the source? Score tests, and density ratios.
 
-Both sources meet in one term, so one population must be meant. Where the covariates of the
-sources have different laws, what is learned from one source is reweighted to the target.
+Covariates must not predict the arm beyond its probability. Both sources meet in one term,
+so one population must be meant: where the covariates of the sources have different laws,
+what is learned from one source is reweighted to the target.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num
-from scipy import special
+from scipy import special, stats
 
-from pns_infer.averages.held_out import TooFewUnitsError
-from pns_infer.averages.linear_means import Source
-from pns_infer.averages.score_test import ScoreTest, blocks, score_test
+from pns_infer.averages.held_out import Source, TooFewUnitsError, read_assignment
 from pns_infer.core.inputs import check_option
+
+_BLOCK = 32_768  # rows whose features are made at a time, at most
+_NUMBERS = 2**19  # and how many numbers they hold, about
+
+
+class ScoreTest(NamedTuple):
+    """A chi-squared test."""
+
+    statistic: float  # the quadratic form of the scores
+    degrees: int  # of freedom
+    p_value: float  # small if covariates predict
+
+
+def score_test(
+    residual: Float[np.ndarray, " n"],
+    features: Num[np.ndarray, "n d"],
+    weights: Float[np.ndarray, " n"] | None = None,
+    cluster: Int[np.ndarray, " n"] | None = None,
+    copies: Float[np.ndarray, " n"] | None = None,
+    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> ScoreTest:
+    """Tests whether residuals of a binary variable have anything to do with features.
+
+    It is the score test of adding the features to a logistic regression whose residuals
+    these are, with the empirical covariance of the scores. Rows of one cluster 0, 1,
+    ... may depend on each other; copies are the independent units that a row stands
+    for. What is tested are features as given, or what `transform` makes of a block of
+    them.
+
+    Example:
+      >>> import numpy as np
+      >>> y, z = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [60, 40, 40, 60], axis=1)
+      >>> test = score_test(y - 0.5, z[:, None].astype(float))
+      >>> round(test.statistic, 3)  # Pearson's chi-squared
+      8.0
+    """
+    weights = np.ones(len(residual)) if weights is None else weights
+    mean = sum(weights[rows] @ block for rows, block in blocks(features, transform))
+    mean = mean / weights.sum()
+    by_cluster = None
+    if cluster is not None:
+        by_cluster = np.zeros((int(cluster.max()) + 1, len(mean)))
+    total, covariance = np.zeros(len(mean)), np.zeros((len(mean), len(mean)))
+    for rows, block in blocks(features, transform):
+        scores = (weights * residual)[rows, None] * (block - mean)
+        total += scores.sum(axis=0)
+        # The variance of w independent scores of s / w is s^2 / w.
+        if copies is not None:
+            scores /= np.sqrt(copies[rows])[:, None]
+        if cluster is None or by_cluster is None:
+            covariance += scores.T @ scores
+        else:
+            np.add.at(by_cluster, cluster[rows], scores)
+    if by_cluster is not None:
+        covariance = by_cluster.T @ by_cluster
+    scale = np.sqrt(np.diagonal(covariance))
+    varies = scale > 0
+    covariance = covariance[np.ix_(varies, varies)] / np.outer(
+        scale[varies], scale[varies]
+    )
+    total = total[varies] / scale[varies]
+    degrees = 0
+    if varies.any():
+        degrees = int(np.linalg.matrix_rank(covariance, tol=1e-8, hermitian=True))
+    if not degrees:
+        return ScoreTest(0.0, 0, 1.0)
+    inverse = np.linalg.pinv(covariance, rcond=1e-8, hermitian=True)
+    statistic = float(total @ inverse @ total)
+    return ScoreTest(statistic, degrees, float(stats.chi2.sf(statistic, degrees)))
+
+
+def blocks(
+    features: Num[np.ndarray, "n d"],
+    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Iterator[tuple[slice, Float[np.ndarray, "b k"]]]:
+    """Yields features in double precision, some rows at a time."""
+    size = min(_BLOCK, -(-_NUMBERS // max(features.shape[1], 1)))
+    for start in range(0, len(features), size):
+        rows = slice(start, min(start + size, len(features)))
+        block = np.asarray(features[rows], float)
+        yield rows, block if transform is None else transform(block)
+
+
+_CONTRADICTED = 1e-5  # p-value below which a stated probability cannot be true
+_PREDICTED = 0.001  # p-value below which covariates predict the arm
+
+
+class AssignmentWarning(UserWarning):
+    """Covariates predict the arm, which random assignment with this probability forbids."""
+
+
+class AssignmentCheck(NamedTuple):
+    """How the arms agree with the probability that is said to have assigned them.
+
+    Attributes:
+      probability: of arm 1, for each row.
+      share: weighted share of arm 1 in the data.
+      expected: weighted mean of the probability.
+      p_value: of the share, if the probability is true; 1 if it was estimated.
+      balance: whether covariates predict the arm beyond the probability.
+    """
+
+    probability: Float[np.ndarray, " n"]
+    share: float
+    expected: float
+    p_value: float
+    balance: ScoreTest
+
+
+def check_assignment(
+    x: Int[np.ndarray, " n"],
+    z: Num[np.ndarray, "n d"],
+    assignment: Any = None,
+    weights: Float[np.ndarray, " n"] | None = None,
+    cluster: Int[np.ndarray, " n"] | None = None,
+    copies: Float[np.ndarray, " n"] | None = None,
+) -> AssignmentCheck:
+    """Reads the assignment probability of experimental rows and tests it.
+
+    The assignment is the probability of arm 1: a number, one for each row (a stratified
+    trial), or None for the arms' shares. Weights, clusters and copies are as for
+    `score_test`; whole clusters may be assigned.
+
+    Warns:
+      AssignmentWarning: if covariates predict the arm (p < 0.001).
+
+    Example:
+      >>> import numpy as np
+      >>> x, z = np.repeat([0, 1], [40, 60]), np.tile([[0.0], [1.0]], (50, 1))
+      >>> check = check_assignment(x, z, assignment=0.5)
+      >>> round(check.p_value, 4)  # 60 of 100 lie 2 standard errors from 50
+      0.0455
+    """
+    x = np.asarray(x)
+    weights = np.ones(len(x)) if weights is None else np.asarray(weights, float)
+    share = float(np.average(x, weights=weights))
+    if not 0 < share < 1:
+        raise TooFewUnitsError("x", "has one arm only; give units of both arms.")
+    assigned = share if assignment is None else assignment
+    probability = read_assignment(assigned, np.ones(len(x), bool))
+    expected = float(np.average(probability, weights=weights))
+    p_value = 1.0
+    if assignment is not None:
+        p_value = _test_share(x - probability, weights, cluster, copies)
+    if p_value < _CONTRADICTED:
+        raise pb.InputError(
+            "assignment",
+            f"contradicts the data: arm 1 holds {share:.1%} of the experiment and "
+            f"{expected:.1%} was expected (p = {p_value:.1g}); give the probability of "
+            "the treated arm, or leave it out to use the arms' shares.",
+        )
+    balance = score_test(x - probability, z, weights, cluster, copies)
+    if balance.p_value < _PREDICTED:
+        warnings.warn(
+            "covariates predict the arm of the experiment (chi-squared "
+            f"{balance.statistic:.1f} with {balance.degrees} degrees of freedom, p = "
+            f"{balance.p_value:.1g}); if assignment was stratified, give its probability "
+            "as a column.",
+            AssignmentWarning,
+            stacklevel=2,
+        )
+    return AssignmentCheck(probability, share, expected, p_value, balance)
+
+
+def _test_share(
+    residual: Float[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"],
+    cluster: Int[np.ndarray, " n"] | None,
+    copies: Float[np.ndarray, " n"] | None,
+) -> float:
+    """Tests whether weighted residuals add up to 0."""
+    scores = weights * residual
+    total = abs(scores.sum())
+    if copies is not None:
+        scores = scores / np.sqrt(copies)
+    if cluster is not None:
+        scores = np.bincount(cluster, scores)
+    return float(2 * stats.norm.sf(total / np.sqrt(np.sum(scores**2))))
+
 
 _NUM_STEPS = 50  # of Newton's method, at most
 _DIFFERENT = 0.05  # p-value below which the sources' laws are taken to differ
