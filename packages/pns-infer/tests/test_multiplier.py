@@ -228,7 +228,7 @@ def test_a_second_problem_of_the_same_functions_compiles_nothing(scope, direct_u
 
     def run(factor):
         problem = pi.BootstrapProblem(
-            pi.TwoStage(features, head), nll=nll, columns=LOGISTIC.columns, scope=scope
+            (features, head), nll=nll, trial=(0, 0), source=(0, 0), scope=scope
         )
         pair = (factor * jnp.eye(2), jax.tree.map(lambda leaf: factor * leaf, params))
         config = pi.SolveConfig(damping=factor / 10, direct_up_to=direct_up_to)

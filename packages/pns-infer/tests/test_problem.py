@@ -22,12 +22,11 @@ from bootstrap_examples import (
     solve_anchored,
 )
 from pns_infer.bootstrap import problem as _problem
-from pns_infer.bootstrap.problem import TWO_SOURCES
 
 
 def test_problems_of_the_same_functions_are_equal_and_hash_alike():
     again = pi.BootstrapProblem(
-        pi.TwoStage(anchored_features, anchored_head), frozen_nll=anchored_frozen_nll
+        (anchored_features, anchored_head), frozen_nll=anchored_frozen_nll
     )
     assert again == ANCHORED["full"] and hash(again) == hash(ANCHORED["full"])
     assert again is not ANCHORED["full"]
@@ -50,13 +49,14 @@ def test_problems_that_cannot_be_solved_are_refused():
         pi.BootstrapProblem(NETWORK)
     with pytest.raises(pb.InputError, match="nll or frozen_nll must be given"):
         dataclasses.replace(ANCHORED["full"], nll=logistic_nll)
-    with pytest.raises(pb.InputError, match="outputs must be a TwoStage"):
+    with pytest.raises(pb.InputError, match="outputs must be a pair"):
         pi.BootstrapProblem(logistic_outputs, nll=logistic_nll, scope="last_layer")
     with pytest.raises(pb.InputError, match="scope must be one of"):
         pi.BootstrapProblem(NETWORK, nll=logistic_nll, scope="head")
-    with pytest.raises(pb.InputError, match="columns need a trial"):
-        columns = pi.CountColumns(trial=(0, 0), source=(0,))
-        pi.BootstrapProblem(logistic_outputs, nll=logistic_nll, columns=columns)
+    with pytest.raises(pb.InputError, match="trial and source must have"):
+        pi.BootstrapProblem(
+            logistic_outputs, nll=logistic_nll, trial=(0, 0), source=(0,)
+        )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_cells_that_cannot_be_used_are_refused():
     _, z, counts = anchored_data()
 
     def check(z, counts):
-        _problem.check_cells(jnp.asarray(z), jnp.asarray(counts), TWO_SOURCES)
+        _problem.check_cells(jnp.asarray(z), jnp.asarray(counts), ANCHORED["full"])
 
     check(z, counts)
     with pytest.raises(pb.InputError, match=r"counts must have shape \[\d+, 8\]"):

@@ -42,9 +42,7 @@ from pns_infer.bootstrap.multiplier import (
 )
 from pns_infer.bootstrap.problem import (
     BootstrapProblem,
-    CountColumns,
     SolveConfig,
-    TwoStage,
 )
 from pns_infer.calibration.draw_scale import (
     DrawCalibration,
@@ -94,7 +92,6 @@ __all__ = [
     "BootstrapProblem",
     "BootstrapResult",
     "CorrectedIntervals",
-    "CountColumns",
     "DebiasedAverage",
     "Difference",
     "DrawCalibration",
@@ -112,7 +109,6 @@ __all__ = [
     "SourceComparison",
     "TooFewDrawsError",
     "TooFewUnitsError",
-    "TwoStage",
     "average_interval",
     "balanced_counts",
     "bootstrap_draws",

@@ -21,7 +21,6 @@ from pns_infer.bootstrap.problem import (
     Equation,
     ModelFunction,
     SolveConfig,
-    TwoStage,
     check_cells,
     influence,
     make_equation,
@@ -139,7 +138,7 @@ def solve_bootstrap(
     Args:
       key: decides the multipliers.
       problem: the estimator.
-      params: the estimate, where Psi is 0; a pair for a TwoStage.
+      params: the estimate, where Psi is 0; a pair if outputs are.
       z: covariates of the cells.
       counts: units of each cell and column.
       num_draws: of the bootstrap; more leave the earlier ones unchanged.
@@ -152,14 +151,14 @@ def solve_bootstrap(
     Example:
       >>> import jax
       >>> import jax.numpy as jnp
-      >>> from pns_infer import BootstrapProblem, CountColumns
+      >>> from pns_infer import BootstrapProblem
       >>> def outputs(params, z):
       ...     return z @ params
       >>> def nll(logit, counts):
       ...     logits = jnp.concatenate([logit, -logit], axis=1)
       ...     return jnp.sum(counts * jax.nn.softplus(logits), axis=1)
-      >>> columns = CountColumns(trial=(0, 0), source=(0, 0))  # outcomes of one source
-      >>> problem = BootstrapProblem(outputs, nll=nll, columns=columns)
+      >>> # Both columns are outcomes of one trial, and of one source.
+      >>> problem = BootstrapProblem(outputs, nll=nll, trial=(0, 0), source=(0, 0))
       >>> z, counts = jnp.ones((1, 1)), jnp.array([[20.0, 80.0]])
       >>> params = jnp.log(jnp.array([[4.0]]))  # the logit of 80 of 100
       >>> result = solve_bootstrap(jax.random.key(0), problem, params, z, counts)
@@ -168,7 +167,7 @@ def solve_bootstrap(
       (True, True)
     """
     z, counts = jnp.asarray(z, float), jnp.asarray(counts, float)
-    check_cells(z, counts, problem.columns)
+    check_cells(z, counts, problem)
     check_at_least("num_draws", num_draws, 2)
     moving, inputs = split_inputs(problem, params, z)
     equation = make_equation(problem, moving, inputs, counts, config.rows_per_batch)
@@ -208,7 +207,7 @@ def bootstrap_draws(
 
     Args:
       problem: that was solved.
-      params: the estimate, of the whole network: a pair for a TwoStage.
+      params: the estimate, of the whole network: a pair if outputs are.
       shifts: of the solves.
       z: the points.
       function: maps params (of the head alone for scope='last_layer', where z are then
@@ -267,11 +266,11 @@ def split_inputs(
     problem: BootstrapProblem, params: PyTree, z: Float[Array, "n d"], size: int = 8192
 ) -> tuple[PyTree, Float[Array, "n width"]]:
     """Returns parameters and inputs of what is bootstrapped: head and features."""
-    if problem.scope == "full" or not isinstance(problem.outputs, TwoStage):
+    if problem.scope == "full" or not isinstance(problem.outputs, tuple):
         return params, z
     body, head = params
     parts = [
-        _apply(problem.outputs.features, body, z[i : i + size])
+        _apply(problem.outputs[0], body, z[i : i + size])
         for i in range(0, len(z), size)
     ]
     return head, jnp.concatenate(parts)

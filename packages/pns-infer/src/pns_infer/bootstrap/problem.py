@@ -44,38 +44,17 @@ Curvature = Literal["hessian", "ggn", "estimating_equation"]
 ModelFunction = Callable[[Any, jax.Array], Any]  # of params and z
 
 
-class CountColumns(NamedTuple):
-    """What the columns of `counts` are.
-
-    Attributes:
-      trial: columns of the same trial are its outcomes; their probabilities sum to 1.
-      source: the source a column belongs to; each is divided by its own size.
-    """
-
-    trial: tuple[int, ...]
-    source: tuple[int, ...]
-
-
+# The observational cells (x, y), then the experimental outcomes of each arm.
 _CELLS = range(pb.BINARY.num_cells)
-TWO_SOURCES = CountColumns(
-    trial=(*(0 for _ in _CELLS), *(1 + i // pb.BINARY.num_levels for i in _CELLS)),
-    source=(*(0 for _ in _CELLS), *(1 for _ in _CELLS)),
-)
-"""The observational cells (x, y), then the experimental outcomes of each arm."""
+_TRIALS = (*(0 for _ in _CELLS), *(1 + i // pb.BINARY.num_levels for i in _CELLS))
+_SOURCES = (*(0 for _ in _CELLS), *(1 for _ in _CELLS))
 
 
 class TwoStage(NamedTuple):
-    """A network as features and a last layer; its params are a pair (body, head).
+    """Features and head as one function, equal to another of the same two."""
 
-    Itself a function of params and z, and equal to another of the same two functions.
-
-    Attributes:
-      features: maps body parameters and z [n, d] to features [n, width].
-      head: maps head parameters and features [n, width] to outputs [n, k].
-    """
-
-    features: Callable[[Any, jax.Array], jax.Array]
-    head: Callable[[Any, jax.Array], jax.Array]
+    features: ModelFunction
+    head: ModelFunction
 
     def __call__(self, params: PyTree, z: Float[Array, "n d"]) -> Float[Array, "n k"]:
         """Evaluates the whole network."""
@@ -92,40 +71,46 @@ class BootstrapProblem:
     lambdas never are), so define them once.
 
     Attributes:
-      outputs: maps params and z [n, d] to outputs [n, k]; or a TwoStage.
+      outputs: maps params and z [n, d] to outputs [n, k]; or a pair of functions: the
+        features [n, width] of params and z, and the head, which maps its params and
+        features to outputs. Then params are a pair (body, head).
       nll: maps outputs [n, k] and counts [n, c] to the negative log-likelihood of each
         cell [n]; linear in the counts, and for a single count -log of its probability.
       frozen_nll: instead of `nll`, if training stops gradients at a part of the outputs:
         maps outputs, frozen outputs and counts to [n].
-      columns: what the columns of counts are.
-      scope: 'full', or 'last_layer' (needs a TwoStage), which takes the features as
-        fixed.
+      trial: of each column of counts; columns of the same trial are its outcomes, whose
+        probabilities sum to 1. By default those of log and arms, in the order of
+        `pns_bounds.Atoms`.
+      source: of each column; each source is divided by its own size.
+      scope: 'full', or 'last_layer', which takes the features of a pair as fixed.
     """
 
-    outputs: Callable[[Any, jax.Array], jax.Array] | TwoStage
+    outputs: ModelFunction | tuple[ModelFunction, ModelFunction]
     _: dataclasses.KW_ONLY
     nll: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     frozen_nll: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
-    columns: CountColumns = TWO_SOURCES
+    trial: tuple[int, ...] = _TRIALS
+    source: tuple[int, ...] = _SOURCES
     scope: Scope = "full"
 
     def __post_init__(self) -> None:
         check_option("scope", self.scope, ("full", "last_layer"))
         if (self.nll is None) == (self.frozen_nll is None):
             raise pb.InputError("nll", "or frozen_nll must be given, and not both.")
-        if self.scope == "last_layer" and not isinstance(self.outputs, TwoStage):
+        if self.scope == "last_layer" and not isinstance(self.outputs, tuple):
             raise pb.InputError(
-                "outputs", "must be a TwoStage of features and head for the last layer."
+                "outputs", "must be a pair of features and head for the last layer."
             )
-        if len(self.columns.source) != len(self.columns.trial):
-            raise pb.InputError("columns", "need a trial and a source for each column.")
+        if len(self.source) != len(self.trial):
+            raise pb.InputError("trial", "and source must have one entry per column.")
 
     @property
-    def function(self) -> Callable[[Any, jax.Array], jax.Array]:
+    def function(self) -> ModelFunction:
         """What is bootstrapped: the head alone for scope='last_layer'."""
-        if self.scope == "last_layer" and isinstance(self.outputs, TwoStage):
-            return self.outputs.head
-        return self.outputs
+        if not isinstance(self.outputs, tuple):
+            return self.outputs
+        network = TwoStage(*self.outputs)
+        return network.head if self.scope == "last_layer" else network
 
     def losses(
         self,
@@ -221,17 +206,17 @@ class Equation:
 def check_cells(
     z: Float[Array, "num_cells d"],
     counts: Float[Array, "num_cells num_columns"],
-    columns: CountColumns,
+    problem: BootstrapProblem,
 ) -> None:
     """Raises unless every source has units, with finite covariates."""
     check_shape("z", z, ("n", "d"))
-    check_shape("counts", counts, (len(z), len(columns.trial)))
+    check_shape("counts", counts, (len(z), len(problem.trial)))
     if not bool(jnp.all(jnp.isfinite(counts) & (counts >= 0))):
         raise pb.InputError("counts", "must be finite and not negative.")
     if not bool(jnp.all(jnp.isfinite(z))):
         raise pb.InputError("z", "must be finite.")
-    for source in sorted(set(columns.source)):
-        if not float(counts[:, np.array(columns.source) == source].sum()) > 0:
+    for source in sorted(set(problem.source)):
+        if not float(counts[:, np.array(problem.source) == source].sum()) > 0:
             raise pb.InputError("counts", f"of source {source} are all 0: no units.")
 
 
@@ -243,7 +228,7 @@ def make_equation(
     batch: int,
 ) -> Equation:
     """Cuts cells into batches of equal size."""
-    source = np.array(problem.columns.source)
+    source = np.array(problem.source)
     by_source = np.bincount(source, np.asarray(counts, float).sum(axis=0))
     batch = min(batch, len(inputs))
     missing = -len(inputs) % batch

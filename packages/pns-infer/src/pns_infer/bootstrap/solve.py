@@ -114,7 +114,7 @@ def output_fisher(
     outcomes of probability times score times its transpose.
     """
     losses, scores = column_scores(equation.problem, outputs, counts.shape)
-    trial = np.array(equation.problem.columns.trial)
+    trial = np.array(equation.problem.trial)
     same = jnp.asarray(trial[:, None] == trial[None, :], counts.dtype)
     expected = jnp.exp(-losses).T * (counts @ same) / equation.sizes  # [n, c]
     return jnp.einsum("nc,cni,cnj->nij", expected, scores, scores)
