@@ -208,7 +208,7 @@ def test_an_extreme_row_does_not_get_all_the_weight():
 
 def test_a_fold_with_all_rows_of_a_source_is_told():
     is_experimental = np.repeat([False, True], 5)
-    with pytest.raises(pi.TooFewUnitsError, match="rows of both sources outside"):
+    with pytest.raises(pb.InputError, match="rows of both sources outside"):
         source_probability(np.ones((10, 1)), is_experimental, is_experimental * 1)
     with pytest.raises(pb.InputError, match="source must be one of"):
         target_ratio(np.full(10, 0.5), is_experimental, "trial")

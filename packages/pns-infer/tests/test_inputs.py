@@ -31,10 +31,10 @@ def test_an_error_of_a_thread_is_the_callers():
         raise ValueError(f"item {number}")
 
     with pytest.raises(ValueError, match="item 0"):
-        _inputs.run_threads(fail, range(3))
+        list(_inputs.map_threads(fail, range(3)))
 
 
 def test_arrays_are_filled():
     values = [0] * 9
-    _inputs.run_threads(lambda i: values.__setitem__(i, i), range(9))
+    list(_inputs.map_threads(lambda i: values.__setitem__(i, i), range(9)))
     assert values == list(range(9))

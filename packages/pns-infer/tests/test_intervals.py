@@ -10,6 +10,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from absl.testing import parameterized
+from pns_infer.core.frequencies import term_covariance
 from scipy import stats
 
 
@@ -298,7 +299,7 @@ def test_frequencies_have_the_covariance_of_simulated_tables():
     np.testing.assert_allclose(simulated / scale, expected / scale, atol=0.03)
     point = pb.atoms_from_counts([[[30, 60], [90, 120]]], [[[30, 20], [24, 56]]])
     for estimand in (pb.PNS, pb.PN):
-        _, covariance = pi.term_covariance(point, expected[None], estimand)
+        _, covariance = term_covariance(point, expected[None], estimand)
         drawn = np.concatenate(estimand.terms(atoms), axis=-1)
         errors = np.sqrt(np.diagonal(covariance[0]))
         np.testing.assert_allclose(drawn.std(0) / errors, 1, atol=0.04)

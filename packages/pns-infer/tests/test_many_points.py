@@ -176,14 +176,12 @@ def test_a_band_covers_the_whole_function_as_often_as_asked(options):
 def test_threshold_sets_follow_the_band():
     lower, upper = np.array([0.6, 0.1, 0.2, 0.7]), np.array([0.9, 0.3, 0.8, 0.6])
     band = pi.Band(lower, upper, 2.0, 2.0, lower > upper)
-    found = pi.threshold_set(band, 0.5)
+    found = band.threshold(0.5)
     assert found.above.tolist() == [True, False, False, False]
     assert found.below.tolist() == [False, True, False, False]
     assert found.undecided.tolist() == [False, False, True, True]
-    with pytest.raises(pb.InputError, match="pointwise intervals do not hold"):
-        pi.threshold_set(pb.Interval(lower, upper), 0.5)
     with pytest.raises(pb.InputError, match="threshold must be finite"):
-        pi.threshold_set(band, np.nan)
+        band.threshold(np.nan)
 
 
 def heterogeneity_draws(rng, center, noise):

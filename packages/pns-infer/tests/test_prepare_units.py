@@ -60,7 +60,7 @@ def test_outcomes_of_one_kind_keep_the_shift_finite():
 
 def test_a_fold_with_a_whole_arm_is_told():
     units = shifted_units(3, 0.0, size=50)
-    with pytest.raises(pi.TooFewUnitsError, match="fold 0 holds all units of arm 0"):
+    with pytest.raises(pb.InputError, match="fold 0 holds all units of arm 0"):
         shift_arms(units, units.x)
 
 

@@ -1,12 +1,7 @@
 """Sharp bounds on probabilities of causation, for NumPy and JAX arrays."""
 
 from pns_bounds._anchor import anchor, anchor_inverse, log_anchor
-from pns_bounds._atoms import (
-    Atoms,
-    atoms_from_counts,
-    pack_atoms,
-    unpack_atoms,
-)
+from pns_bounds._atoms import Atoms, atoms_from_counts, pack_atoms, unpack_atoms
 from pns_bounds._bounds import (
     average_bounds,
     experimental_only_bounds,
@@ -27,10 +22,7 @@ from pns_bounds._compatibility import (
 )
 from pns_bounds._errors import IncompatibleAtomsError, InputError
 from pns_bounds._estimand import BoundTerms, Estimand, Interval
-from pns_bounds._identify import (
-    identify_under_exogeneity,
-    identify_under_monotonicity,
-)
+from pns_bounds._identify import identify_under_exogeneity, identify_under_monotonicity
 from pns_bounds._layout import BINARY, Layout
 from pns_bounds._registry import (
     ESTIMANDS,

@@ -98,11 +98,7 @@ def benefit_form(
 
 
 def benefit(
-    complier: float,
-    always: float,
-    never: float,
-    defier: float,
-    name: str = "benefit",
+    complier: float, always: float, never: float, defier: float, name: str = "benefit"
 ) -> Estimand:
     """Makes Li and Pearl's mean benefit of treating a unit, for given gains.
 

@@ -2,17 +2,9 @@
 
 from pns_dgp._acic import acic_model
 from pns_dgp._benchmark import export_benchmark, read_benchmark
-from pns_dgp._covariates import (
-    RowCovariates,
-    load_acic_csv,
-)
+from pns_dgp._covariates import RowCovariates, load_acic_csv
 from pns_dgp._curved import random_curved_model
-from pns_dgp._li import (
-    LI_PANEL_SEEDS,
-    is_near_degenerate,
-    li_model_1,
-    random_li_model,
-)
+from pns_dgp._li import LI_PANEL_SEEDS, is_near_degenerate, li_model_1, random_li_model
 from pns_dgp._model import (
     SOURCES,
     PotentialOutcomes,

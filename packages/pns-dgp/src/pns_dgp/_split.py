@@ -219,9 +219,7 @@ def _check_trial(
     require(is_unique, "trial", "must have unique column names and a unique index.")
     missing = [name for name in names if name not in trial.columns]
     require(
-        not missing,
-        "trial",
-        f"has no column {missing}; it has {list(trial.columns)}.",
+        not missing, "trial", f"has no column {missing}; it has {list(trial.columns)}."
     )
     gaps = [name for name in trial.columns if _is_incomplete(trial[name])]
     require(

@@ -23,16 +23,8 @@ from pns_infer.averages.decisions import (
     recommend,
     value_curve,
 )
-from pns_infer.averages.groups import (
-    GroupAverages,
-    group_averages,
-    sorted_groups,
-)
-from pns_infer.averages.held_out import (
-    HeldOutUnits,
-    TooFewUnitsError,
-    make_held_out_units,
-)
+from pns_infer.averages.groups import GroupAverages, group_averages, sorted_groups
+from pns_infer.averages.held_out import HeldOutUnits, make_held_out_units
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
 from pns_infer.bootstrap.multiplier import (
     BootstrapResult,
@@ -40,10 +32,7 @@ from pns_infer.bootstrap.multiplier import (
     bootstrap_draws,
     solve_bootstrap,
 )
-from pns_infer.bootstrap.problem import (
-    BootstrapProblem,
-    SolveConfig,
-)
+from pns_infer.bootstrap.problem import BootstrapProblem, SolveConfig
 from pns_infer.calibration.draw_scale import (
     DrawCalibration,
     LinearDraws,
@@ -68,7 +57,6 @@ from pns_infer.core.frequencies import (
     compatibility_test,
     frequency_covariance,
     intervals_from_estimates,
-    term_covariance,
 )
 from pns_infer.core.intervals import (
     CorrectedIntervals,
@@ -80,7 +68,6 @@ from pns_infer.core.many_points import (
     Band,
     average_interval,
     heterogeneity_test,
-    threshold_set,
     uniform_band,
 )
 
@@ -108,7 +95,6 @@ __all__ = [
     "SolveConfig",
     "SourceComparison",
     "TooFewDrawsError",
-    "TooFewUnitsError",
     "average_interval",
     "balanced_counts",
     "bootstrap_draws",
@@ -144,8 +130,6 @@ __all__ = [
     "shift_draws",
     "solve_bootstrap",
     "sorted_groups",
-    "term_covariance",
-    "threshold_set",
     "trial_difference",
     "uniform_band",
     "value_curve",

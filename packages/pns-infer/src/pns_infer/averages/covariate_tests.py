@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Float, Num
 from scipy import special, stats
 
-from pns_infer.averages.held_out import Source, TooFewUnitsError, read_assignment
+from pns_infer.averages.held_out import (
+    BoolPerRow,
+    IntPerRow,
+    PerRow,
+    Source,
+    read_assignment,
+)
 from pns_infer.core.inputs import check_option
 
 _BLOCK = 32_768  # rows whose features are made at a time, at most
@@ -30,11 +36,11 @@ class ScoreTest(NamedTuple):
 
 
 def score_test(
-    residual: Float[np.ndarray, " n"],
+    residual: PerRow,
     features: Num[np.ndarray, "n d"],
-    weights: Float[np.ndarray, " n"] | None = None,
-    cluster: Int[np.ndarray, " n"] | None = None,
-    copies: Float[np.ndarray, " n"] | None = None,
+    weights: PerRow | None = None,
+    cluster: IntPerRow | None = None,
+    copies: PerRow | None = None,
     transform: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> ScoreTest:
     """Tests whether residuals of a binary variable have anything to do with features.
@@ -118,7 +124,7 @@ class AssignmentCheck(NamedTuple):
       balance: whether covariates predict the arm beyond the probability.
     """
 
-    probability: Float[np.ndarray, " n"]
+    probability: PerRow
     share: float
     expected: float
     p_value: float
@@ -126,12 +132,12 @@ class AssignmentCheck(NamedTuple):
 
 
 def check_assignment(
-    x: Int[np.ndarray, " n"],
+    x: IntPerRow,
     z: Num[np.ndarray, "n d"],
     assignment: Any = None,
-    weights: Float[np.ndarray, " n"] | None = None,
-    cluster: Int[np.ndarray, " n"] | None = None,
-    copies: Float[np.ndarray, " n"] | None = None,
+    weights: PerRow | None = None,
+    cluster: IntPerRow | None = None,
+    copies: PerRow | None = None,
 ) -> AssignmentCheck:
     """Reads the assignment probability of experimental rows and tests it.
 
@@ -153,7 +159,7 @@ def check_assignment(
     weights = np.ones(len(x)) if weights is None else np.asarray(weights, float)
     share = float(np.average(x, weights=weights))
     if not 0 < share < 1:
-        raise TooFewUnitsError("x", "has one arm only; give units of both arms.")
+        raise pb.InputError("x", "has one arm only; give units of both arms.")
     assigned = share if assignment is None else assignment
     probability = read_assignment(assigned, np.ones(len(x), bool))
     expected = float(np.average(probability, weights=weights))
@@ -181,10 +187,7 @@ def check_assignment(
 
 
 def _test_share(
-    residual: Float[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"],
-    cluster: Int[np.ndarray, " n"] | None,
-    copies: Float[np.ndarray, " n"] | None,
+    residual: PerRow, weights: PerRow, cluster: IntPerRow | None, copies: PerRow | None
 ) -> float:
     """Tests whether weighted residuals add up to 0."""
     scores = weights * residual
@@ -209,11 +212,9 @@ class SourceComparison(NamedTuple):
     """
 
     laws: ScoreTest
-    chance: Float[np.ndarray, " n"] | None
+    chance: PerRow | None
 
-    def log_density_ratio(
-        self, is_experimental: Bool[np.ndarray, " n"], weights: Float[np.ndarray, " n"]
-    ) -> Float[np.ndarray, " n"]:
+    def log_density_ratio(self, is_experimental: BoolPerRow, weights: PerRow) -> PerRow:
         """Returns the log ratio of experimental over observational densities."""
         if self.chance is None:
             return np.zeros(len(is_experimental))
@@ -223,11 +224,11 @@ class SourceComparison(NamedTuple):
 
 def compare_sources(
     z: Num[np.ndarray, "n d"],
-    is_experimental: Bool[np.ndarray, " n"],
-    fold: Int[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"] | None = None,
-    cluster: Int[np.ndarray, " n"] | None = None,
-    copies: Float[np.ndarray, " n"] | None = None,
+    is_experimental: BoolPerRow,
+    fold: IntPerRow,
+    weights: PerRow | None = None,
+    cluster: IntPerRow | None = None,
+    copies: PerRow | None = None,
 ) -> SourceComparison:
     """Tests whether the covariates of the sources have the same means and squares.
 
@@ -252,12 +253,12 @@ def compare_sources(
 
 def source_probability(
     z: Num[np.ndarray, "n d"],
-    is_experimental: Bool[np.ndarray, " n"],
-    fold: Int[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"] | None = None,
-    copies: Float[np.ndarray, " n"] | None = None,
+    is_experimental: BoolPerRow,
+    fold: IntPerRow,
+    weights: PerRow | None = None,
+    copies: PerRow | None = None,
     features: Transform | None = None,
-) -> Float[np.ndarray, " n"]:
+) -> PerRow:
     """Predicts each row's chance to be experimental by a model that did not see it.
 
     A ridge logistic regression on standardized covariates, cut at their 0.5% and 99.5%
@@ -271,7 +272,7 @@ def source_probability(
         out = fold == each
         inside = is_experimental[~out]
         if inside.all() or not inside.any():
-            raise TooFewUnitsError(
+            raise pb.InputError(
                 "fold", f"{each} must have rows of both sources outside it."
             )
         # Rows of the fold have no weight, so the covariates are not copied.
@@ -281,10 +282,8 @@ def source_probability(
 
 
 def target_ratio(
-    probability: Float[np.ndarray, " n"],
-    is_experimental: Bool[np.ndarray, " n"],
-    source: Source,
-) -> Float[np.ndarray, " n"]:
+    probability: PerRow, is_experimental: BoolPerRow, source: Source
+) -> PerRow:
     """Turns the chance to be experimental into ratios of target over own density.
 
     The probability is that in the two sources together, given covariates.
@@ -301,8 +300,8 @@ def target_ratio(
 
 def fit_logistic(
     features: Num[np.ndarray, "n d"],
-    y: Bool[np.ndarray, " n"] | Num[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"] | None = None,
+    y: BoolPerRow | Num[np.ndarray, " n"],
+    weights: PerRow | None = None,
     ridge: float = 1.0,
     transform: Transform | None = None,
 ) -> Callable[[Float[np.ndarray, "m d"]], Float[np.ndarray, " m"]]:
@@ -353,9 +352,7 @@ def fit_logistic(
     return predict
 
 
-def _make_features(
-    z: Num[np.ndarray, "n d"], copies: Float[np.ndarray, " n"] | None
-) -> Transform:
+def _make_features(z: Num[np.ndarray, "n d"], copies: PerRow | None) -> Transform:
     """Returns a function of rows: standardized columns, and squares of most.
 
     Columns of two values have no squares. Of the others the least and the greatest half

@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from scipy import special, stats
 
 from pns_infer.averages.held_out import (
     HeldOutUnits,
     LinearMeans,
+    Member,
+    PerRow,
     Source,
-    TooFewUnitsError,
     linear_means,
     stack_means,
 )
@@ -59,7 +60,7 @@ def debiased_average(
     alpha: float = 0.05,
     *,
     estimand: pb.Estimand = pb.PNS,
-    member: Shaped[np.ndarray, " n"] | None = None,
+    member: Member = None,
     source: Source = "both",
     with_frequencies: bool = True,
 ) -> DebiasedAverage:
@@ -108,9 +109,9 @@ def debiased_average(
 def bound_means(
     units: HeldOutUnits,
     estimand: pb.Estimand,
-    member: Shaped[np.ndarray, " n"] | None = None,
+    member: Member = None,
     source: Source = "both",
-    rule: Float[np.ndarray, " n"] | None = None,
+    rule: PerRow | None = None,
 ) -> LinearMeans:
     """Estimates the mean lower and upper bound, each from the term chosen by row.
 
@@ -155,7 +156,7 @@ def frequency_interval(
     alpha: float = 0.05,
     *,
     estimand: pb.Estimand = pb.PNS,
-    member: Shaped[np.ndarray, " n"] | None = None,
+    member: Member = None,
     source: Source = "both",
     trial_alone: bool = False,
 ) -> AverageInterval:
@@ -187,9 +188,7 @@ def frequency_interval(
 
 
 def trial_difference(
-    units: HeldOutUnits,
-    alpha: float = 0.05,
-    member: Shaped[np.ndarray, " n"] | None = None,
+    units: HeldOutUnits, alpha: float = 0.05, member: Member = None
 ) -> Difference:
     """Computes the experiment's difference in means, weighted by inverse probability.
 
@@ -206,9 +205,7 @@ def trial_difference(
     return Difference(estimate, error, estimate - margin, estimate + margin)
 
 
-def effect_means(
-    units: HeldOutUnits, member: Shaped[np.ndarray, " n"] | None, source: Source
-) -> LinearMeans:
+def effect_means(units: HeldOutUnits, member: Member, source: Source) -> LinearMeans:
     """Estimates the mean of mu1 - mu0."""
     matrix = np.broadcast_to(_EFFECT, (units.num_rows, 1, len(_EFFECT)))
     return linear_means(units, matrix, np.zeros((units.num_rows, 1)), member, source)
@@ -265,7 +262,7 @@ def counted_means(
     units: HeldOutUnits,
     estimand: pb.Estimand,
     side: BoundSide,
-    member: Shaped[np.ndarray, " n"] | None,
+    member: Member,
     source: Source,
     trial_alone: bool = False,
 ) -> list[LinearMeans]:
@@ -289,9 +286,9 @@ def estimand_means(
     estimand: pb.Estimand,
     matrix: Float[np.ndarray, "n k eta"],
     offset: Float[np.ndarray, "n k"],
-    member: Shaped[np.ndarray, " n"] | None,
+    member: Member,
     source: Source,
-    rule: Float[np.ndarray, " n"] | None = None,
+    rule: PerRow | None = None,
 ) -> LinearMeans:
     """Estimates the means of an estimand's terms, by rows, times a rule if given.
 
@@ -307,7 +304,7 @@ def estimand_means(
     if estimand.denominator is None:
         return means
     if not means.estimate[-1] > 5 * means.standard_error[-1]:
-        raise TooFewUnitsError(
+        raise pb.InputError(
             "estimand",
             f"{estimand.name!r} has too few units in its own population: the denominator "
             "of the average is not clearly above 0 (five standard errors).",
@@ -334,10 +331,7 @@ def corrected_extreme(
     end = corrected_minimum(cautious, maxima, 1 - alpha / 2).value
     middle = corrected_minimum(terms, maxima, 0.5).value
     # Adding 0 makes -0.0, a negated floor, 0.
-    return (
-        sign * min(float(end), limit) + 0.0,
-        sign * min(float(middle), limit) + 0.0,
-    )
+    return (sign * min(float(end), limit) + 0.0, sign * min(float(middle), limit) + 0.0)
 
 
 def normal_tails(

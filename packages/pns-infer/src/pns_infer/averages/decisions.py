@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Float, Num
 from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
@@ -15,7 +15,14 @@ from pns_infer.averages.groups import (
     rank_limits,
     share_between,
 )
-from pns_infer.averages.held_out import HeldOutUnits, Source, target_weights
+from pns_infer.averages.held_out import (
+    BoolPerRow,
+    HeldOutUnits,
+    IntPerRow,
+    PerRow,
+    Source,
+    target_weights,
+)
 from pns_infer.core.inputs import check_alpha, check_option, check_shape
 
 Criterion = Literal["maximin", "minimax_regret"]
@@ -32,8 +39,8 @@ class Recommendation(NamedTuple):
     """
 
     label: np.ndarray
-    score: Float[np.ndarray, " n"]
-    treat: Bool[np.ndarray, " n"]
+    score: PerRow
+    treat: BoolPerRow
 
 
 class PolicyValue(NamedTuple):
@@ -89,8 +96,8 @@ def net_benefit(gains: Sequence[float], cost: float = 0.0) -> pb.Estimand:
 
 
 def recommend(
-    lower: Float[np.ndarray, " n"],
-    upper: Float[np.ndarray, " n"],
+    lower: PerRow,
+    upper: PerRow,
     criterion: Criterion = "maximin",
     budget: float | None = None,
 ) -> Recommendation:
@@ -135,9 +142,9 @@ def held_out_rule(
     estimand: pb.Estimand,
     criterion: Criterion = "maximin",
     budget: float | None = None,
-    fold: Int[np.ndarray, " n"] | None = None,
+    fold: IntPerRow | None = None,
     source: Source = "both",
-) -> Float[np.ndarray, " n"]:
+) -> PerRow:
     """Treats by each row's held-out bounds: the rule whose value can be estimated.
 
     Criterion and budget are as for `recommend`, the estimand is from `net_benefit`.
@@ -201,7 +208,7 @@ def value_curve(
     *,
     shares: Sequence[float] = tuple(np.linspace(0, 1, 21)),
     criterion: Criterion = "maximin",
-    fold: Int[np.ndarray, " n"] | None = None,
+    fold: IntPerRow | None = None,
     alpha: float = 0.05,
     source: Source = "both",
 ) -> ValueCurve:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from scipy import stats
 
 from pns_infer.averages.debiased import (
@@ -15,7 +15,9 @@ from pns_infer.averages.debiased import (
 )
 from pns_infer.averages.held_out import (
     HeldOutUnits,
+    IntPerRow,
     LinearMeans,
+    PerRow,
     Source,
     stack_means,
     target_weights,
@@ -100,7 +102,7 @@ def group_averages(
 
 def sorted_groups(
     units: HeldOutUnits,
-    fold: Int[np.ndarray, " n"] | None = None,
+    fold: IntPerRow | None = None,
     alpha: float = 0.05,
     *,
     num_groups: int = 5,
@@ -159,7 +161,7 @@ def sorted_groups(
 
 def predicted_bounds(
     units: HeldOutUnits, estimand: pb.Estimand
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+) -> tuple[PerRow, PerRow]:
     """Returns each row's plug-in bounds by its held-out atoms, to sort by."""
     atoms = pb.project_to_compatible(units.atoms)
     interval = estimand.bounds(atoms, incompatible="allow")
@@ -215,10 +217,8 @@ def _compare_ends(
 
 
 def rank_limits(
-    score: Float[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"],
-    fold: Int[np.ndarray, " n"] | None = None,
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    score: PerRow, weights: PerRow, fold: IntPerRow | None = None
+) -> tuple[PerRow, PerRow]:
     """Returns the share of weight below each score, and below or equal to it.
 
     Rows of weight 0 are ranked among the others. Ranks are within folds, as models of
@@ -236,11 +236,7 @@ def rank_limits(
     return below, upto
 
 
-def share_between(
-    limits: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]],
-    low: float,
-    high: float,
-) -> Float[np.ndarray, " n"]:
+def share_between(limits: tuple[PerRow, PerRow], low: float, high: float) -> PerRow:
     """Returns how much of each row lies between two ranks; tied rows are split alike.
 
     A fraction is the chance that breaking ties at random would put the row there. It is

@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 from pns_infer.core.inputs import check_option, check_shape, checked_atoms, sum_by
 
 Array = Any  # whatever NumPy reads
+PerRow = Float[np.ndarray, " n"]
+IntPerRow = Int[np.ndarray, " n"]
+BoolPerRow = Bool[np.ndarray, " n"]
+Member = Shaped[np.ndarray, " n"] | None  # weights of rows in a subgroup
 WeightsAre = Literal["sampling", "frequency"]
-
-
-class TooFewUnitsError(pb.InputError):
-    """A mean cannot be estimated, because a source or an arm has too few units."""
 
 
 class HeldOutUnits(NamedTuple):
@@ -43,23 +43,21 @@ class HeldOutUnits(NamedTuple):
     """
 
     atoms: pb.Atoms
-    is_experimental: Bool[np.ndarray, " n"]
-    x: Int[np.ndarray, " n"]
-    y: Int[np.ndarray, " n"]
-    weights: Float[np.ndarray, " n"]
-    assignment: Float[np.ndarray, " n"]
-    ratio: Float[np.ndarray, " n"] | None
-    cluster: Int[np.ndarray, " n"]
-    copies: Float[np.ndarray, " n"]
+    is_experimental: BoolPerRow
+    x: IntPerRow
+    y: IntPerRow
+    weights: PerRow
+    assignment: PerRow
+    ratio: PerRow | None
+    cluster: IntPerRow
+    copies: PerRow
 
     @property
     def num_rows(self) -> int:
         """Number of rows."""
         return len(self.x)
 
-    def in_arm(
-        self, arm: int
-    ) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def in_arm(self, arm: int) -> tuple[BoolPerRow, PerRow]:
         """Returns which rows were assigned an arm, and its probability at each row."""
         probability = self.assignment if arm else 1 - self.assignment
         return self.is_experimental & (self.x == arm), probability
@@ -128,7 +126,7 @@ def make_held_out_units(
     )
 
 
-def _positive(name: str, values: Array, count: int) -> Float[np.ndarray, " n"]:
+def _positive(name: str, values: Array, count: int) -> PerRow:
     if values is None:
         return np.ones(count)
     check_shape(name, values, (count,))
@@ -138,9 +136,7 @@ def _positive(name: str, values: Array, count: int) -> Float[np.ndarray, " n"]:
     return numbers
 
 
-def read_assignment(
-    assignment: Any, is_experimental: Bool[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def read_assignment(assignment: Any, is_experimental: BoolPerRow) -> PerRow:
     """Returns the probability of arm 1 in each row; one half in observational rows."""
     try:
         probability = np.asarray(assignment, float)
@@ -269,7 +265,7 @@ def linear_means(
     units: HeldOutUnits,
     matrix: Float[np.ndarray, "n k eta"],
     offset: Float[np.ndarray, "n k"],
-    member: Shaped[np.ndarray, " n"] | None = None,
+    member: Member = None,
     source: Source = "both",
 ) -> LinearMeans:
     """Estimates the means of k forms over a target population.
@@ -318,9 +314,7 @@ def linear_means(
     return LinearMeans(np.sum(means, axis=0), influence, copies, caution, size)
 
 
-def checked_member(
-    units: HeldOutUnits, member: Shaped[np.ndarray, " n"] | None
-) -> Float[np.ndarray, " n"]:
+def checked_member(units: HeldOutUnits, member: Member) -> PerRow:
     """Returns the weights of a subgroup; raises unless they are usable."""
     if member is None:
         return np.ones(units.num_rows)
@@ -329,21 +323,21 @@ def checked_member(
     if not np.all(np.isfinite(member) & (member >= 0)):
         raise pb.InputError("subgroup", "must have finite weights, none negative.")
     if not member.any():
-        raise TooFewUnitsError("subgroup", "is empty: no row has a positive weight.")
+        raise pb.InputError("subgroup", "is empty: no row has a positive weight.")
     return member
 
 
-def target_weights(units: HeldOutUnits, source: Source) -> Float[np.ndarray, " n"]:
+def target_weights(units: HeldOutUnits, source: Source) -> PerRow:
     """Returns the weights of rows in the target population, 0 for other sources."""
     if source == "both":
         return units.weights
     return units.weights * (units.is_experimental == (source == "experimental"))
 
 
-def _normalize(weights: Float[np.ndarray, " n"], what: str) -> Float[np.ndarray, " n"]:
+def _normalize(weights: PerRow, what: str) -> PerRow:
     total = weights.sum()
     if not total > 0:
-        raise TooFewUnitsError(
+        raise pb.InputError(
             "subgroup",
             f"has no {what}; its average needs observational units and both arms of the "
             "experiment.",
@@ -351,7 +345,7 @@ def _normalize(weights: Float[np.ndarray, " n"], what: str) -> Float[np.ndarray,
     return weights / total
 
 
-def _effective(units: HeldOutUnits, share: Float[np.ndarray, " n"]) -> float:
+def _effective(units: HeldOutUnits, share: PerRow) -> float:
     """Returns the effective number of units behind a weighted mean."""
     return 1 / float(np.sum(share**2 / units.copies))
 

@@ -4,14 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy import optimize, special, stats
 
 from pns_infer.averages.covariate_tests import SourceComparison, target_ratio
 from pns_infer.averages.held_out import (
     HeldOutUnits,
+    IntPerRow,
+    PerRow,
     Source,
-    TooFewUnitsError,
     linear_means,
 )
 
@@ -34,9 +35,7 @@ class ArmShift(NamedTuple):
     p_value: float
 
 
-def shift_arms(
-    units: HeldOutUnits, fold: Int[np.ndarray, " n"]
-) -> tuple[HeldOutUnits, ArmShift]:
+def shift_arms(units: HeldOutUnits, fold: IntPerRow) -> tuple[HeldOutUnits, ArmShift]:
     """Shifts the logit of mu in each arm, by an intercept fitted on the other folds.
 
     The shifted mu need not be compatible with the joint law, which no average needs.
@@ -50,9 +49,8 @@ def shift_arms(
             inside, chance = units.in_arm(arm)
             inside = inside & ~out
             if not inside.any():
-                raise TooFewUnitsError(
-                    "fold",
-                    f"{name} holds all units of arm {arm}; use fewer folds.",
+                raise pb.InputError(
+                    "fold", f"{name} holds all units of arm {arm}; use fewer folds."
                 )
             weights = (units.weights / chance)[inside]
             logit = _logit(units.atoms.mu[:, arm])
@@ -64,16 +62,11 @@ def shift_arms(
     return shifted, ArmShift(shift, *_gaps(units))
 
 
-def _logit(mu: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def _logit(mu: PerRow) -> PerRow:
     return special.logit(np.clip(mu, 1e-9, 1 - 1e-9))  # finite at 0 and 1
 
 
-def _intercept(
-    logit: Float[np.ndarray, " n"],
-    y: Int[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"],
-    unit: float,
-) -> float:
+def _intercept(logit: PerRow, y: IntPerRow, weights: PerRow, unit: float) -> float:
     """Finds the shift at which predictions and outcomes have the same sum.
 
     A further unit, of the mean weight `unit`, whose outcome is the model's own mean keeps
@@ -142,7 +135,7 @@ class PreparedUnits(NamedTuple):
 
 def prepare_units(
     units: HeldOutUnits,
-    fold: Int[np.ndarray, " n"],
+    fold: IntPerRow,
     comparison: SourceComparison,
     source: Source = "both",
 ) -> PreparedUnits:

@@ -22,7 +22,7 @@ from pns_infer.core.inputs import (
     Trials,
     check_shape,
     checked_atoms,
-    run_threads,
+    map_threads,
     trial_counts,
     trial_laws,
 )
@@ -138,7 +138,7 @@ class LinearDraws(NamedTuple):
             ):
                 whole[:, part] = some
 
-        run_threads(fill, range(0, num_points, _POINTS))
+        list(map_threads(fill, range(0, num_points, _POINTS)))
         return atoms
 
 

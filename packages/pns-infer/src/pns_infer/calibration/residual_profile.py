@@ -43,7 +43,6 @@ from pns_infer.core.inputs import (
 )
 
 Array = Any  # NumPy or JAX
-SOURCES = ("observational", "experimental")
 
 _STRENGTHS = 32 * 2.0 ** np.arange(12)
 _RARE_FACTORS = 0.5 ** np.arange(4)
@@ -303,11 +302,7 @@ def _laws(members: pb.Atoms) -> list[_Law]:
 
 
 def _grids(
-    law: _Law,
-    own: Trials,
-    rest: Trials,
-    is_rare: Bool[np.ndarray, " n"],
-    scale: float,
+    law: _Law, own: Trials, rest: Trials, is_rare: Bool[np.ndarray, " n"], scale: float
 ) -> Float[np.ndarray, "factors strengths shares"]:
     """Computes the log-likelihood of one source for every factor of rare cells."""
     common, rare = (
@@ -326,10 +321,7 @@ def _grids(
 
 
 def _likelihoods(
-    law: _Law,
-    own: Trials,
-    rest: Trials,
-    strengths: Float[np.ndarray, " strengths"],
+    law: _Law, own: Trials, rest: Trials, strengths: Float[np.ndarray, " strengths"]
 ) -> Float[np.ndarray, "strengths shares"]:
     """Sums over rows the logs of Dirichlet-multinomials.
 

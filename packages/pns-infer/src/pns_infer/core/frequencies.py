@@ -11,6 +11,7 @@ covariates is experimental, and the other way around; then both sources have the
 law with density proportional to e (1 - e), e that chance.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from pns_infer.core.critical import (
     select_terms,
 )
 from pns_infer.core.inputs import (
+    Draws,
     check_alpha,
     check_at_least,
     check_shape,
@@ -39,6 +41,7 @@ from pns_infer.core.intervals import (
 )
 
 Array = Any  # NumPy or JAX
+StratumCounts = Float[np.ndarray, "num_strata treatments levels"]
 
 
 def frequency_covariance(
@@ -58,89 +61,40 @@ def frequency_covariance(
       >>> round(float(covariance[0, 0]), 6)  # 0.8 (1 - 0.8) / 100
       0.0016
     """
-    observational = np.asarray(observational, float)
-    experimental = np.asarray(experimental, float)
     # Checks shapes and counts, and that every stratum has units in both arms.
     pb.atoms_from_counts(observational, experimental)
-    atoms = pb.atoms_from_counts(observational + smoothing, experimental + smoothing)
-    eta = pb.pack_atoms(atoms)
-    num_units = (observational + smoothing).sum(axis=(-2, -1))
-    arms = (experimental + smoothing).sum(axis=-1)
+    log, trial = (np.asarray(t) + smoothing for t in (observational, experimental))
+    eta = pb.pack_atoms(pb.atoms_from_counts(log, trial))
+    num_units, arms = log.sum(axis=(-2, -1)), trial.sum(axis=-1)
     covariance = np.zeros((*eta.shape, eta.shape[-1]))
-    size = (
-        pb.BINARY.num_free
-    )  # of mu, which comes first, the last arm before the others
+    # mu comes first in eta, the last arm before the others.
+    size = pb.BINARY.num_free
     mu, joint = eta[..., :size], eta[..., size:]
     covariance[..., range(size), range(size)] = mu * (1 - mu) / arms[..., ::-1]
-    multinomial = (
-        joint[..., None] * np.eye(joint.shape[-1])
-        - joint[..., :, None] * joint[..., None, :]
-    )
+    column, row = joint[..., :, None], joint[..., None, :]
+    multinomial = column * np.eye(joint.shape[-1]) - column * row
     covariance[..., size:, size:] = multinomial / num_units[..., None, None]
     return covariance
 
 
-def term_covariance(
-    atoms: pb.Atoms,
-    covariance: Float[Array, "num_points eta eta"],
-    estimand: pb.Estimand,
-) -> tuple[pb.BoundTerms, Float[np.ndarray, "num_points num_terms num_terms"]]:
-    """Computes terms and their covariance from atoms and theirs, by the delta method.
-
-    Exact for estimands whose terms are linear in the atoms, such as PNS and HARM.
-
-    Returns:
-      Terms [num_points, num_terms] and the covariance of lower and upper together.
-
-    Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> tables = np.array([[[[20, 30], [10, 40]]], [[[65, 35], [20, 80]]]])
-      >>> atoms = pb.atoms_from_counts(*tables)
-      >>> covariance = frequency_covariance(*tables)
-      >>> terms, found = term_covariance(atoms, covariance, pb.PNS)
-      >>> round(float(found[0, 0, 0]), 6)  # (0.8 * 0.2 + 0.35 * 0.65) / 100
-      0.003875
-    """
-    covariance = np.asarray(covariance, float)
-    atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
-    eta = pb.pack_atoms(atoms)
-    what = ", over eta = (mu1, mu0, p11, p10, p01, p00)"
-    check_shape("covariance", covariance, (*eta.shape, eta.shape[-1]), what)
-    terms = estimand.terms(atoms)
-    jacobian = _jacobian(estimand, atoms)
-    return terms, jacobian @ covariance @ np.swapaxes(jacobian, -1, -2)
-
-
-def _jacobian(
-    estimand: pb.Estimand, atoms: pb.Atoms
-) -> Float[np.ndarray, "num_points num_terms eta"]:
-    """Differentiates terms by eta at each point."""
-    if estimand.is_linear:
-        matrix = np.array(estimand.lower_matrix + estimand.upper_matrix)
-        return np.broadcast_to(matrix, (*atoms.mu.shape[:-1], *matrix.shape))
-
-    def terms(eta: jax.Array) -> jax.Array:
-        return jnp.concatenate(estimand.terms(pb.unpack_atoms(eta)), axis=-1)
-
-    return np.asarray(jax.vmap(jax.jacfwd(terms))(pb.pack_atoms(atoms)), float)
-
-
 def intervals_from_estimates(
     key: PRNGKeyArray,
-    terms: pb.BoundTerms,
-    covariance: Float[Array, "num_points num_terms num_terms"],
+    estimates: Draws,
+    covariance: Float[Array, "num_points size size"],
     alpha: float = 0.05,
     *,
     num_draws: int = 10_000,
+    estimand: pb.Estimand = pb.PNS,
     **options: Any,
 ) -> CorrectedIntervals:
-    """Computes CLR intervals from estimated terms and their covariance.
+    """Computes CLR intervals from estimated atoms or terms and their covariance.
 
     The Gaussian process of the estimator is simulated; points share its normal draws.
-    The covariance is that of lower and upper terms together, on the scale of the
-    estimates (it includes 1 / n); `term_covariance` makes it from the covariance of
-    atoms. Options are as for `intervals_from_draws`.
+    The covariance is on the scale of the estimates (it includes 1 / n). That of Atoms is
+    over eta, as that of `frequency_covariance`, and gives the covariance of the terms by
+    the delta method, which is exact where terms are linear in the atoms, such as those
+    of PNS and HARM. That of BoundTerms is of lower and upper terms together. Options are
+    as for `intervals_from_draws`.
 
     Example:
       >>> import jax
@@ -153,8 +107,10 @@ def intervals_from_estimates(
       >>> found.lower.round(2).tolist(), found.upper.round(2).tolist()  # 1.96 errors
       ([0.43], [0.62])
     """
-    lower, upper = (np.asarray(part, float) for part in terms)
     covariance = np.asarray(covariance, float)
+    if isinstance(estimates, pb.Atoms):
+        estimates, covariance = term_covariance(estimates, covariance, estimand)
+    lower, upper = (np.asarray(part, float) for part in estimates)
     size = lower.shape[-1] + upper.shape[-1]
     check_shape("lower terms", lower, ("num_points", "num_lower"))
     check_shape("upper terms", upper, (len(lower), "num_upper"))
@@ -176,11 +132,13 @@ def intervals_from_estimates(
         part = slice(start, start + step)
         noise = np.einsum("pij,dj->dpi", _root(covariance[part]), normals)
         middle = pb.BoundTerms(lower[part], upper[part])
-        drawn = pb.BoundTerms(
-            middle.lower + noise[..., : lower.shape[1]],
-            middle.upper + noise[..., lower.shape[1] :],
+        noises = np.split(noise, [lower.shape[1]], axis=-1)
+        drawn = pb.BoundTerms(*map(np.add, middle, noises))
+        parts.append(
+            intervals_from_draws(
+                drawn, alpha, center=middle, estimand=estimand, **options
+            )
         )
-        parts.append(intervals_from_draws(drawn, alpha, center=middle, **options))
     return join_intervals(parts)
 
 
@@ -206,27 +164,39 @@ def _root(
 _STRATA = 512  # simulated at a time
 
 
+def term_covariance(
+    atoms: pb.Atoms,
+    covariance: Float[np.ndarray, "num_points eta eta"],
+    estimand: pb.Estimand,
+) -> tuple[pb.BoundTerms, Float[np.ndarray, "num_points num_terms num_terms"]]:
+    """Computes terms and their covariance, lower and upper together, by the delta method."""
+    atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
+    eta = pb.pack_atoms(atoms)
+    what = ", over eta = (mu1, mu0, p11, p10, p01, p00)"
+    check_shape("covariance", covariance, (*eta.shape, eta.shape[-1]), what)
+    if estimand.is_linear:
+        matrix = np.array(estimand.lower_matrix + estimand.upper_matrix)
+        jacobian = np.broadcast_to(matrix, (len(eta), *matrix.shape))
+    else:
+
+        def terms(eta: jax.Array) -> jax.Array:
+            return jnp.concatenate(estimand.terms(pb.unpack_atoms(eta)), axis=-1)
+
+        jacobian = np.asarray(jax.vmap(jax.jacfwd(terms))(eta), float)
+    covariance = jacobian @ covariance @ np.swapaxes(jacobian, -1, -2)
+    return estimand.terms(atoms), covariance
+
+
 class CompatibilityTest(NamedTuple):
-    """Result of `compatibility_test`.
+    """The greatest violation of an inequality, and all of them."""
 
-    Attributes:
-      p_value: of the hypothesis that no inequality is violated in any stratum.
-      statistic: the greatest violation, in standard errors.
-      stratum: where it is.
-      constraint: which one it is, a member of pns_bounds.CONSTRAINTS.
-      slack: estimates in the order of CONSTRAINTS; negative = violated.
-      standard_error: of the slacks.
-      rejected: which inequalities fail, with a family-wise probability
-        of at most alpha to name one that does not.
-    """
-
-    p_value: float
-    statistic: float
-    stratum: int
-    constraint: str
-    slack: Float[np.ndarray, "num_strata slacks"]
-    standard_error: Float[np.ndarray, "num_strata slacks"]
-    rejected: Bool[np.ndarray, "num_strata slacks"]
+    p_value: float  # of the hypothesis that none is violated in any stratum
+    statistic: float  # the greatest violation, in standard errors
+    stratum: int  # where it is
+    constraint: str  # which one it is, a member of pns_bounds.CONSTRAINTS
+    slack: Float[np.ndarray, "num_strata slacks"]  # negative = violated
+    standard_error: Float[np.ndarray, "num_strata slacks"]  # of the slacks
+    rejected: Bool[np.ndarray, "num_strata slacks"]  # with family-wise error alpha
 
 
 def compatibility_test(
@@ -320,12 +290,8 @@ def balanced_counts(
     chance: Float[np.ndarray, " n"],
     observational: Num[Array, "n treatments levels"],
     experimental: Num[Array, "n treatments levels"],
-    squares: tuple[Num[Array, "n treatments levels"], Num[Array, "n treatments levels"]]
-    | None = None,
-) -> tuple[
-    Float[np.ndarray, "num_strata treatments levels"],
-    Float[np.ndarray, "num_strata treatments levels"],
-]:
+    squares: Sequence[Num[Array, "n treatments levels"]] | None = None,
+) -> tuple[StratumCounts, StratumCounts]:
     """Sums rows by stratum with overlap weights, on the scale of effective sample sizes.
 
     Frequencies are weighted ones. Totals, of a stratum's observational counts and of

@@ -93,15 +93,13 @@ def cut_draws(
     """
     check_at_least("points_per_chunk", points_per_chunk, 1)
     if isinstance(draws, (pb.Atoms, pb.BoundTerms)):
-        yield from _cut(draws, center, points_per_chunk)
-        return
-    if center is not None:
+        draws = [draws]
+    elif center is not None:
         raise pb.InputError("center", "needs draws in one piece, not an iterable.")
-    found = False
+    part = None
     for part in draws:
-        found = True
-        yield from _cut(part, None, points_per_chunk)
-    if not found:
+        yield from _cut(part, center, points_per_chunk)
+    if part is None:
         raise pb.InputError("draws", "are empty: there are no draws of any block.")
 
 
@@ -233,12 +231,8 @@ def map_threads(
             yield pending.popleft().result()
 
 
-def run_threads(function: Callable[[Item], None], items: Iterable[Item]) -> None:
-    """Calls a function that fills arrays with each item, as `map_threads`."""
-    for _ in map_threads(function, items):
-        pass
-
-
+SOURCES = ("observational", "experimental")
+# Both sources as trials: the log is one with the cells as outcomes, each arm another.
 Trials = Float[np.ndarray, "*rows trials outcomes"]
 
 
@@ -256,8 +250,7 @@ def trial_counts(
 ) -> list[Trials]:
     """Returns the counts of the outcomes; raises unless they are counts of the rows."""
     tables = []
-    names = ("observational", "experimental")
-    for name, part in zip(names, (observational, experimental), strict=True):
+    for name, part in zip(SOURCES, (observational, experimental), strict=True):
         check_shape(name, part, (num_rows, *pb.BINARY.joint_shape))
         counts = np.asarray(part, float)
         if not np.all((counts >= 0) & (counts < np.inf)):

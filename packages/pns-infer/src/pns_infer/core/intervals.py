@@ -1,6 +1,5 @@
 """Precision-corrected intervals at each point from draws, and how good intervals are."""
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -136,26 +135,19 @@ def intervals_from_draws(
         sample_size = math.nan
     else:
         check_at_least("sample_size", sample_size, 2)
-    correct = functools.partial(
-        _correct,
-        alpha=alpha,
-        sample_size=sample_size,
-        estimand=estimand,
-        target=target,
-        side=side,
-        selection=selection,
-    )
-    return join_intervals(
-        map_blocks(correct, cut_draws(draws, points_per_chunk, center))
-    )
+    size = sample_size
+
+    def correct(block: Block) -> CorrectedIntervals:
+        return _correct(block, alpha, size, estimand, target, side, selection)
+
+    blocks = cut_draws(draws, points_per_chunk, center)
+    return join_intervals(map_blocks(correct, blocks))
 
 
 def join_intervals(parts: list[CorrectedIntervals]) -> CorrectedIntervals:
     """Joins the intervals of blocks of points."""
     xp = parts[0].lower.__array_namespace__()
-    return CorrectedIntervals(
-        *(xp.concatenate(leaves) for leaves in zip(*parts, strict=True))
-    )
+    return CorrectedIntervals(*map(xp.concatenate, zip(*parts, strict=True)))
 
 
 def _correct(
@@ -235,10 +227,9 @@ def _parameter_probability(
     negated, top = estimates
     xp = top.value.__array_namespace__()
     width = xp.maximum(top.value + negated.value, 0)
-    quartiles = [
-        high.value - low.value for low, high in zip(ends(0.25), ends(0.75), strict=True)
-    ]
-    noise = xp.maximum(quartiles[0], quartiles[1]) * np.log(sample_size)
+    quartiles = zip(ends(0.25), ends(0.75), strict=True)
+    ranges = [high.value - low.value for low, high in quartiles]
+    noise = xp.maximum(*ranges) * np.log(sample_size)
     positive = noise > 0
     ratio = xp.where(positive, width / xp.where(positive, noise, 1), xp.inf)
     cdf = jax.scipy.stats.norm.cdf if is_traced(ratio) else special.ndtr
@@ -246,26 +237,15 @@ def _parameter_probability(
 
 
 class Scores(NamedTuple):
-    """Means over the points of one replicate.
+    """Means over the points of one replicate."""
 
-    Attributes:
-      valid: fraction of points whose estimated atoms are compatible; NaN if not given.
-      point_coverage: fraction of intervals that contain the true value.
-      set_coverage: fraction that contain the identified set.
-      width: mean width; an empty interval has width 0.
-      score: Winkler interval score of the true value; less is better.
-      oracle_width: mean width of the identified set, below which no interval can fall
-        that covers it.
-      empty: fraction of intervals whose ends cross.
-    """
-
-    valid: float
-    point_coverage: float
-    set_coverage: float
-    width: float
-    score: float
-    oracle_width: float
-    empty: float
+    valid: float  # fraction with compatible estimated atoms; NaN if none were given
+    point_coverage: float  # fraction of intervals that contain the true value
+    set_coverage: float  # fraction that contain the identified set
+    width: float  # an empty interval has width 0
+    score: float  # Winkler interval score of the true value; less is better
+    oracle_width: float  # of the identified set: less cannot cover it
+    empty: float  # fraction of intervals whose ends cross
 
 
 def score_intervals(
@@ -300,11 +280,8 @@ def score_intervals(
         if not len(part) or not np.all(np.isfinite(part)):
             raise pb.InputError(name, "must be finite numbers, one for each point.")
     miss = np.maximum(lower - value, 0) + np.maximum(value - upper, 0)
-    valid = np.nan
-    if atoms is not None:
-        valid = float(np.mean(pb.is_compatible(atoms)))
     return Scores(
-        valid=valid,
+        valid=np.nan if atoms is None else float(np.mean(pb.is_compatible(atoms))),
         point_coverage=float(np.mean((lower <= value) & (value <= upper))),
         set_coverage=float(np.mean((lower <= low) & (high <= upper))),
         width=float(np.mean(np.maximum(upper - lower, 0))),

@@ -31,6 +31,7 @@ from pns_infer.core.inputs import (
 )
 
 Array = Any  # NumPy or JAX
+Maxima = Float[np.ndarray, " num_draws"]
 
 
 class AverageInterval(NamedTuple):
@@ -73,39 +74,34 @@ def average_interval(
     Example:
       >>> import numpy as np
       >>> import pns_bounds as pb
-      >>> from scipy.special import ndtri
-      >>> noise = 0.01 * ndtri((np.arange(1000) + 0.5) / 1000)
-      >>> lower = np.stack([0.2 + noise, 0.4 + noise], axis=1)[..., None]
+      >>> noise = 0.01 * np.random.default_rng(0).normal(size=(10_000, 1, 1))
+      >>> lower = np.array([[0.2], [0.4]]) + noise
       >>> draws = pb.BoundTerms(lower, lower + 0.3)
       >>> found = average_interval(draws, sample_size=1000)
-      >>> [round(float(end), 3) for end in found[:2]]  # 0.3, 0.6 and 1.96 * 0.01
+      >>> [round(float(end), 2) for end in found[:2]]  # 0.3, 0.6 and 1.96 * 0.01
       [0.28, 0.62]
     """
     check_alpha(alpha)
     check_at_least("sample_size", sample_size, 2)
-    if weights is not None:
-        weights = _checked_weights(weights)
+    weights = None if weights is None else _checked_weights(weights)
     ends: list[Any] = [0.0, 0.0]
     noise: list[Any] = [0.0, 0.0]
-    start = 0
-    total: Any = 0.0
+    start, total = 0, np.zeros(())
     limits = (-estimand.floor, estimand.ceiling)
     for block in cut_draws(draws, points_per_chunk, center):
         pair = make_sides(block, estimand)
         size = len(pair[0].center)
-        portion = np.ones(size)
-        if weights is not None:
-            portion = weights[..., start : start + size]
-        start += size
+        stop = start + size
+        portion = np.ones(size) if weights is None else weights[..., start:stop]
+        start = stop
         if portion.shape[-1] < size:
             break
         total = total + portion.sum(axis=-1)
         for i in (0, 1):
             values, deviations = _selected(pair[i], limits[i], sample_size)
             # A side without terms and limits is infinite; 0 times that counts nothing.
-            ends[i] = ends[i] + np.sum(
-                portion * np.where(portion > 0, values, 0), axis=-1
-            )
+            counted = portion * np.where(portion > 0, values, 0)
+            ends[i] = ends[i] + counted.sum(axis=-1)
             noise[i] = noise[i] + portion @ deviations
     if weights is not None and start != weights.shape[-1]:
         raise pb.InputError(
@@ -145,9 +141,8 @@ def _selected(
     """
     side = Side(*(np.asarray(leaf, np.float64) for leaf in side))
     if not side.center.shape[-1]:
-        return np.full(len(side.center), limit), np.zeros(
-            (len(side.center), side.tails.shape[-1])
-        )
+        nothing = np.zeros((len(side.center), side.tails.shape[-1]))
+        return np.full(len(nothing), limit), nothing
     active = select_terms(side, find_maxima(side), sample_size, limit)
     maxima = find_maxima(side, active)
     value, _, term = corrected_minimum(side, maxima, 0.5)
@@ -158,6 +153,14 @@ def _selected(
 
 
 Statistic = Literal["absolute", "one_sided"]
+
+
+class ThresholdSet(NamedTuple):
+    """Where an estimand lies above or below a threshold, with the band's confidence."""
+
+    above: Bool[np.ndarray, " num_points"]
+    below: Bool[np.ndarray, " num_points"]
+    undecided: Bool[np.ndarray, " num_points"]
 
 
 class Band(NamedTuple):
@@ -173,39 +176,33 @@ class Band(NamedTuple):
     kappa_upper: float
     is_empty: Bool[np.ndarray, " num_points"]
 
+    def threshold(self, value: float) -> ThresholdSet:
+        """Finds the points where the band lies above a value, or below it.
 
-class ThresholdSet(NamedTuple):
-    """Where an estimand lies above or below a threshold, with the band's confidence."""
+        All points are classified correctly with the band's confidence. For one direction
+        only, make the band with side='lower' or 'upper': it is narrower.
 
-    above: Bool[np.ndarray, " num_points"]
-    below: Bool[np.ndarray, " num_points"]
-    undecided: Bool[np.ndarray, " num_points"]
+        Example:
+          >>> ends = np.array([0.1, 0.3, 0.6]), np.array([0.2, 0.6, 0.8])
+          >>> band = Band(*ends, 2.0, 2.0, is_empty=np.zeros(3, bool))
+          >>> [part.tolist() for part in band.threshold(0.4)[:2]]
+          [[False, False, True], [True, False, False]]
+        """
+        if not np.isfinite(value):
+            raise pb.InputError("threshold", f"must be finite, got {value}.")
+        # Ends that cross contradict each other; they decide nothing.
+        above = (self.lower > value) & ~self.is_empty
+        below = (self.upper < value) & ~self.is_empty
+        return ThresholdSet(above, below, ~(above | below))
 
 
 class HeterogeneityTest(NamedTuple):
-    """Result of `heterogeneity_test`.
+    """Whether one value fits every point, and which points are in the way."""
 
-    Attributes:
-      p_value: of the hypothesis that one value fits every point.
-      statistic: the least critical value at which the band would leave room for one.
-      highest: the point whose lower bound is in the way.
-      lowest: the point whose upper bound is.
-    """
-
-    p_value: float
-    statistic: float
-    highest: int
-    lowest: int
-
-
-class _Process(NamedTuple):
-    """All terms of all points, and draws of the greatest tails over them."""
-
-    lower: Side  # negated; without tails
-    upper: Side
-    lower_max: Float[np.ndarray, " num_draws"]  # one-sided
-    upper_max: Float[np.ndarray, " num_draws"]
-    absolute_max: Float[np.ndarray, " num_draws"]
+    p_value: float  # of the hypothesis that one value does
+    statistic: float  # the least critical value at which the band leaves room for one
+    highest: int  # the point whose lower bound is in the way
+    lowest: int  # the point whose upper bound is
 
 
 def uniform_band(
@@ -241,49 +238,19 @@ def uniform_band(
     check_option("side", side, ("both", "lower", "upper"))
     if side != "both" and statistic == "absolute":
         raise pb.InputError("side", f"{side!r} needs statistic='one_sided'.")
-    process = _gather(draws, estimand, points_per_chunk, center)
+    sides, maxima, absolute = _gather(draws, estimand, points_per_chunk, center)
     miss = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
-    maxima = [process.lower_max, process.upper_max]
     if statistic == "absolute":
-        maxima = [process.absolute_max] * 2
-    kappas = [
-        float(np.sort(values)[order_statistic(len(values), 1 - miss)])
-        for values in maxima
-    ]
-    lower = np.maximum(-_least(process.lower, kappas[0]), estimand.floor)
-    upper = np.minimum(_least(process.upper, kappas[1]), estimand.ceiling)
+        maxima = [absolute] * 2
+    place = order_statistic(len(absolute), 1 - miss)
+    kappas = [float(np.sort(values)[place]) for values in maxima]
+    lower = np.maximum(-_least(sides[0], kappas[0]), estimand.floor)
+    upper = np.minimum(_least(sides[1], kappas[1]), estimand.ceiling)
     if side == "lower":
         upper = np.full_like(upper, estimand.ceiling)
     if side == "upper":
         lower = np.full_like(lower, estimand.floor)
     return Band(lower, upper, kappas[0], kappas[1], lower > upper)
-
-
-def threshold_set(band: Band, threshold: float) -> ThresholdSet:
-    """Finds the points where the band lies above a threshold, or below it.
-
-    All points are classified correctly with the band's confidence. For one direction
-    only, give a band with side='lower' or 'upper': it is narrower.
-
-    Example:
-      >>> import numpy as np
-      >>> ends = np.array([0.1, 0.3, 0.6]), np.array([0.2, 0.6, 0.8])
-      >>> found = threshold_set(Band(*ends, 2.0, 2.0, is_empty=np.zeros(3, bool)), 0.4)
-      >>> [part.tolist() for part in (found.above, found.below, found.undecided)]
-      [[False, False, True], [True, False, False], [False, True, False]]
-    """
-    if not isinstance(band, Band):
-        raise pb.InputError(
-            "band",
-            f"must be a Band from uniform_band, got {type(band).__name__}: pointwise "
-            "intervals do not hold at all points simultaneously.",
-        )
-    if not np.isfinite(threshold):
-        raise pb.InputError("threshold", f"must be finite, got {threshold}.")
-    above, below = band.lower > threshold, band.upper < threshold
-    # Ends that cross contradict each other; they decide nothing.
-    above, below = above & ~band.is_empty, below & ~band.is_empty
-    return ThresholdSet(above, below, ~(above | below))
 
 
 def heterogeneity_test(
@@ -310,11 +277,11 @@ def heterogeneity_test(
       >>> round(test.statistic, 3)  # 0.4 - 10 * 0.01 meets 0.2 + 10 * 0.01
       10.0
     """
-    process = _gather(draws, estimand, points_per_chunk, center)
+    (lower, upper), _, absolute = _gather(draws, estimand, points_per_chunk, center)
 
     def gap(kappa: float) -> float:
-        low = max(np.max(-_least(process.lower, kappa)), estimand.floor)
-        high = min(np.min(_least(process.upper, kappa)), estimand.ceiling)
+        low = max(np.max(-_least(lower, kappa)), estimand.floor)
+        high = min(np.min(_least(upper, kappa)), estimand.ceiling)
         return float(low - high)
 
     statistic = 0.0
@@ -323,12 +290,12 @@ def heterogeneity_test(
         while gap(high) > 0 and high < 1e9:  # the gap falls with kappa
             high *= 2
         statistic = high if gap(high) > 0 else optimize.brentq(gap, 0.0, high)
-    beyond = int(np.sum(process.absolute_max >= statistic))
+    beyond = int(np.sum(absolute >= statistic))
     return HeterogeneityTest(
-        p_value=(1 + beyond) / (1 + len(process.absolute_max)),
+        p_value=(1 + beyond) / (1 + len(absolute)),
         statistic=statistic,
-        highest=int(np.argmin(_least(process.lower, statistic))),
-        lowest=int(np.argmin(_least(process.upper, statistic))),
+        highest=int(np.argmin(_least(lower, statistic))),
+        lowest=int(np.argmin(_least(upper, statistic))),
     )
 
 
@@ -343,10 +310,15 @@ def _gather(
     estimand: pb.Estimand,
     points_per_chunk: int,
     center: Draws | None,
-) -> _Process:
-    """Reads all blocks once; keeps moments, and maxima over points for each draw."""
+) -> tuple[list[Side], list[Maxima], Maxima]:
+    """Reads all blocks once.
+
+    Returns:
+      All terms of the lower (negated) and the upper side, without tails; for each draw
+      the greatest tail of each side; and the greatest of both in absolute value.
+    """
     kept: tuple[list[Side], list[Side]] = ([], [])
-    maxima: list[np.ndarray] | None = None
+    maxima: list[Maxima] = []
     for block in cut_draws(draws, points_per_chunk, center):
         one_sided, absolute = [], []
         for side, store in zip(make_sides(block, estimand), kept, strict=True):
@@ -357,14 +329,8 @@ def _gather(
             one_sided.append(np.max(tails, axis=(0, 1), initial=-np.inf))
             absolute.append(np.max(np.abs(side.tails), axis=(0, 1), initial=0.0))
         found = [*one_sided, np.maximum(*absolute)]
-        maxima = found if maxima is None else list(map(np.maximum, maxima, found))
-    assert maxima is not None
-    joined = [
-        Side(*(np.concatenate(leaves) for leaves in zip(*store, strict=True)))
-        for store in kept
-    ]
+        maxima = list(map(np.maximum, maxima, found)) if maxima else found
+    joined = [Side(*map(np.concatenate, zip(*store, strict=True))) for store in kept]
     # A side on which nothing is estimated needs no correction.
-    lower_max, upper_max = (
-        np.where(np.isfinite(values), values, 0.0) for values in maxima[:2]
-    )
-    return _Process(joined[0], joined[1], lower_max, upper_max, maxima[2])
+    finite = [np.where(np.isfinite(values), values, 0.0) for values in maxima[:2]]
+    return joined, finite, maxima[2]
