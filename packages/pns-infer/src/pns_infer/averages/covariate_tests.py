@@ -23,6 +23,11 @@ from pns_infer.averages.held_out import (
 )
 from pns_infer.core.inputs import check_option
 
+_CONTRADICTED = 1e-5  # p-value below which a stated probability cannot be true
+_PREDICTED = 0.001  # p-value below which covariates predict the arm
+_NUM_STEPS = 50  # of Newton's method, at most
+_DIFFERENT = 0.05  # p-value below which the sources' laws are taken to differ
+Transform = Callable[[np.ndarray], np.ndarray]  # makes features of a block of rows
 _BLOCK = 32_768  # rows whose features are made at a time, at most
 _NUMBERS = 2**19  # and how many numbers they hold, about
 
@@ -41,7 +46,7 @@ def score_test(
     weights: PerRow | None = None,
     cluster: IntPerRow | None = None,
     copies: PerRow | None = None,
-    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+    transform: Transform | None = None,
 ) -> ScoreTest:
     """Tests whether residuals of a binary variable have anything to do with features.
 
@@ -77,17 +82,13 @@ def score_test(
             np.add.at(by_cluster, cluster[rows], scores)
     if by_cluster is not None:
         covariance = by_cluster.T @ by_cluster
-    scale = np.sqrt(np.diagonal(covariance))
-    varies = scale > 0
-    covariance = covariance[np.ix_(varies, varies)] / np.outer(
-        scale[varies], scale[varies]
-    )
-    total = total[varies] / scale[varies]
-    degrees = 0
-    if varies.any():
-        degrees = int(np.linalg.matrix_rank(covariance, tol=1e-8, hermitian=True))
-    if not degrees:
+    varies = np.diagonal(covariance) > 0
+    if not varies.any():
         return ScoreTest(0.0, 0, 1.0)
+    scale = np.sqrt(np.diagonal(covariance)[varies])
+    covariance = covariance[np.ix_(varies, varies)] / np.outer(scale, scale)
+    total = total[varies] / scale
+    degrees = int(np.linalg.matrix_rank(covariance, tol=1e-8, hermitian=True))
     inverse = np.linalg.pinv(covariance, rcond=1e-8, hermitian=True)
     statistic = float(total @ inverse @ total)
     return ScoreTest(statistic, degrees, float(stats.chi2.sf(statistic, degrees)))
@@ -95,7 +96,7 @@ def score_test(
 
 def blocks(
     features: Num[np.ndarray, "n d"],
-    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+    transform: Transform | None = None,
 ) -> Iterator[tuple[slice, Float[np.ndarray, "b k"]]]:
     """Yields features in double precision, some rows at a time."""
     size = min(_BLOCK, -(-_NUMBERS // max(features.shape[1], 1)))
@@ -103,10 +104,6 @@ def blocks(
         rows = slice(start, min(start + size, len(features)))
         block = np.asarray(features[rows], float)
         yield rows, block if transform is None else transform(block)
-
-
-_CONTRADICTED = 1e-5  # p-value below which a stated probability cannot be true
-_PREDICTED = 0.001  # p-value below which covariates predict the arm
 
 
 class AssignmentWarning(UserWarning):
@@ -199,11 +196,6 @@ def _test_share(
     return float(2 * stats.norm.sf(total / np.sqrt(np.sum(scores**2))))
 
 
-_NUM_STEPS = 50  # of Newton's method, at most
-_DIFFERENT = 0.05  # p-value below which the sources' laws are taken to differ
-Transform = Callable[[np.ndarray], np.ndarray]  # makes features of a block of rows
-
-
 class SourceComparison(NamedTuple):
     """Whether the covariates of both sources have one law.
 
@@ -290,12 +282,8 @@ def target_ratio(
     """
     check_option("source", source, ("both", "observational", "experimental"))
     own = np.where(is_experimental, probability, 1 - probability)
-    target = {
-        "both": 1.0,
-        "observational": 1 - probability,
-        "experimental": probability,
-    }
-    return target[source] / own
+    chances = {"observational": 1 - probability, "experimental": probability}
+    return chances.get(source, 1.0) / own
 
 
 def fit_logistic(
@@ -368,9 +356,8 @@ def _make_features(z: Num[np.ndarray, "n d"], copies: PerRow | None) -> Transfor
         low[place], high[place] = column.min(), column.max()
         many[place] = not np.all((column == low[place]) | (column == high[place]))
         if many[place]:
-            ends = np.quantile(
-                column, [0.005, 0.995], weights=copies, method="inverted_cdf"
-            )
+            options = {"weights": copies, "method": "inverted_cdf"}
+            ends = np.quantile(column, [0.005, 0.995], **options)
             low[place], high[place] = ends
             column = np.clip(column, *ends)
         varies[place] = high[place] > low[place]

@@ -179,10 +179,8 @@ def frequency_interval(
     ends = []
     for side in bound_sides(estimand):
         parts = counted_means(units, estimand, side, member, source, trial_alone)
-        pair = (side.limit, side.limit)
-        if parts:
-            pair = corrected_extreme(parts[0], side, alpha)
-        ends.append(pair)
+        known = (side.limit, side.limit)
+        ends.append(corrected_extreme(parts[0], side, alpha) if parts else known)
     (lower, bound_lower), (upper, bound_upper) = ends
     return AverageInterval(lower, upper, bound_lower, bound_upper, lower > upper)
 
@@ -199,7 +197,7 @@ def trial_difference(
       0.2
     """
     check_alpha(alpha)
-    means = effect_means(_without_atoms(units), member, "experimental")
+    means = effect_means(units.without_atoms(), member, "experimental")
     estimate, error = means.estimate.item(), means.standard_error.item()
     margin = float(stats.norm.ppf(1 - alpha / 2)) * error
     return Difference(estimate, error, estimate - margin, estimate + margin)
@@ -209,11 +207,6 @@ def effect_means(units: HeldOutUnits, member: Member, source: Source) -> LinearM
     """Estimates the mean of mu1 - mu0."""
     matrix = np.broadcast_to(_EFFECT, (units.num_rows, 1, len(_EFFECT)))
     return linear_means(units, matrix, np.zeros((units.num_rows, 1)), member, source)
-
-
-def _without_atoms(units: HeldOutUnits) -> HeldOutUnits:
-    nothing = pb.Atoms(*(np.zeros_like(part) for part in units.atoms))
-    return units._replace(atoms=nothing, ratio=None)
 
 
 def check_average(estimand: pb.Estimand, alpha: float) -> None:
@@ -243,19 +236,14 @@ class BoundSide(NamedTuple):
 
 def bound_sides(estimand: pb.Estimand) -> list[BoundSide]:
     """Returns the lower and the upper side of an estimand."""
-    sides = (
+    sides = []
+    for sign, matrix, offset, limit in (
         (-1, estimand.lower_matrix, estimand.lower_offset, estimand.floor),
         (1, estimand.upper_matrix, estimand.upper_offset, estimand.ceiling),
-    )
-    return [
-        BoundSide(
-            sign,
-            np.array(matrix, float).reshape(-1, pb.BINARY.num_raw),
-            np.array(offset, float),
-            limit,
-        )
-        for sign, matrix, offset, limit in sides
-    ]
+    ):
+        matrix = np.array(matrix, float).reshape(-1, pb.BINARY.num_raw)
+        sides.append(BoundSide(sign, matrix, np.array(offset, float), limit))
+    return sides
 
 
 def counted_means(
@@ -268,7 +256,7 @@ def counted_means(
 ) -> list[LinearMeans]:
     """Estimates every term of a side by frequencies; an empty list if it has none."""
     if units.ratio is None:
-        units = _without_atoms(units)
+        units = units.without_atoms()
     matrix, offset = side.matrix, side.offset
     if trial_alone:
         known = ~matrix[:, pb.BINARY.num_free :].any(axis=1)
@@ -323,9 +311,8 @@ def corrected_extreme(
     negated = means.combine(sign * np.eye(len(means.estimate)))
     terms = Side(negated.estimate, negated.standard_error, tails=normal_tails(negated))
     size = max(means.sample_size, 3.0)
-    maxima = sorted_maxima(
-        terms, select_terms(terms, sorted_maxima(terms), size, limit)
-    )
+    active = select_terms(terms, sorted_maxima(terms), size, limit)
+    maxima = sorted_maxima(terms, active)
     margin = negated.skew_margin(1, float(stats.norm.ppf(1 - alpha / 2)))
     cautious = terms._replace(center=terms.center + margin)
     end = corrected_minimum(cautious, maxima, 1 - alpha / 2).value

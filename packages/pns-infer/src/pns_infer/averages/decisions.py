@@ -29,18 +29,15 @@ Criterion = Literal["maximin", "minimax_regret"]
 
 
 class Recommendation(NamedTuple):
-    """What to do with each unit.
+    """What to do with each unit."""
 
-    Attributes:
-      label: 'treat' if the whole interval lies above 0, 'do not' if below, else
-        'undecided'.
-      score: by which units are preferred: above 0, the criterion is for treating.
-      treat: what the criterion does, undecided units included, within the budget.
-    """
-
-    label: np.ndarray
-    score: PerRow
-    treat: BoolPerRow
+    label: (
+        np.ndarray
+    )  # 'treat' if the interval lies above 0, 'do not' below, 'undecided'
+    score: (
+        PerRow  # by which units are preferred: above 0, the criterion is for treating
+    )
+    treat: BoolPerRow  # what the criterion does within the budget, undecided units too
 
 
 class PolicyValue(NamedTuple):

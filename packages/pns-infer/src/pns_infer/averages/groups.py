@@ -43,27 +43,23 @@ class GroupAverages(NamedTuple):
 
 
 class SortedGroups(NamedTuple):
-    """Averages of units sorted by held-out predicted benefit.
+    """Averages of units sorted by held-out predicted benefit, the least first.
 
-    Attributes:
-      benefit: average PNS of each group, the least predicted first.
-      harm: average harm of each group; all intervals of both hold at once.
-      member: share of each row in each group.
-      effect: estimated mean of mu1 - mu0 in each group, which the trial identifies.
-      effect_error: standard errors of the effects.
-      gap_lower: end of the interval of the last group's average PNS minus the first's.
-      gap_upper: end of the same interval.
-      p_value: of the hypothesis that the last group's average PNS is no greater than the
-        first's. Small only if their bounds are apart.
-      effect_p_value: of the hypothesis that the effects of both are equal.
+    All intervals of benefit and harm hold at once. The p-values are of the hypotheses
+    that the last group's average PNS is no greater than the first's (small only if their
+    bounds are apart), and that the effects of both are equal.
     """
 
-    benefit: GroupAverages
+    benefit: GroupAverages  # average PNS of each group
     harm: GroupAverages
-    member: Float[np.ndarray, "num_groups n"]
-    effect: Float[np.ndarray, " num_groups"]
+    member: Float[np.ndarray, "num_groups n"]  # share of each row in each group
+    effect: Float[
+        np.ndarray, " num_groups"
+    ]  # mean mu1 - mu0, which the trial identifies
     effect_error: Float[np.ndarray, " num_groups"]
-    gap_lower: float
+    gap_lower: (
+        float  # of the interval of the last group's average PNS minus the first's
+    )
     gap_upper: float
     p_value: float
     effect_p_value: float
@@ -141,21 +137,18 @@ def sorted_groups(
     )
     effect = stack_means([effect_means(units, each, source) for each in member])
     gap = effect.combine(np.eye(num_groups)[-1:] - np.eye(num_groups)[:1])
-    gap_lower, gap_upper, p_value = _compare_ends(
-        parts[0], parts[num_groups - 1], alpha
-    )
+    gap_ratio = abs(gap.estimate[0]) / gap.standard_error[0]
+    ends = _compare_ends(parts[0], parts[num_groups - 1], alpha)
     return SortedGroups(
         benefit=benefit,
         harm=harm,
         member=member,
         effect=effect.estimate,
         effect_error=effect.standard_error,
-        gap_lower=gap_lower,
-        gap_upper=gap_upper,
-        p_value=p_value,
-        effect_p_value=float(
-            2 * stats.norm.sf(abs(gap.estimate[0]) / gap.standard_error[0])
-        ),
+        gap_lower=ends[0],
+        gap_upper=ends[1],
+        p_value=ends[2],
+        effect_p_value=float(2 * stats.norm.sf(gap_ratio)),
     )
 
 
@@ -205,9 +198,8 @@ def _compare_ends(
     Terms may be chosen better in one group than in the other, so that chosen bounds of
     the same name differ though the truth does not: only opposite bounds are compared.
     """
-    opposite = np.array(
-        [[0.0, -1, 1, 0], [-1, 0, 0, 1]]
-    )  # last lower - first upper, ...
+    # The last lower minus the first upper bound, and the other way around.
+    opposite = np.array([[0.0, -1, 1, 0], [-1, 0, 0, 1]])
     gaps = stack_means([first, last]).combine(opposite)
     error = gaps.standard_error
     z = stats.norm.ppf(1 - alpha / 2)

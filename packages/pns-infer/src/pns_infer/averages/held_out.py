@@ -57,6 +57,11 @@ class HeldOutUnits(NamedTuple):
         """Number of rows."""
         return len(self.x)
 
+    def without_atoms(self) -> "HeldOutUnits":
+        """Leaves frequencies alone: atoms of 0, and one law of covariates."""
+        nothing = pb.Atoms(*map(np.zeros_like, self.atoms))
+        return self._replace(atoms=nothing, ratio=None)
+
     def in_arm(self, arm: int) -> tuple[BoolPerRow, PerRow]:
         """Returns which rows were assigned an arm, and its probability at each row."""
         probability = self.assignment if arm else 1 - self.assignment
@@ -97,16 +102,14 @@ def make_held_out_units(
     count = len(is_experimental)
     if is_experimental.dtype != bool or is_experimental.ndim != 1:
         raise pb.InputError("is_experimental", "must be booleans, one for each row.")
-    treatments, levels = pb.BINARY.joint_shape
     atoms = checked_atoms("atoms", atoms, (count,))
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
     if not all(np.isfinite(part).all() for part in atoms):
         raise pb.InputError("atoms", "must be finite.")
-    for name, values, size in (("x", x, treatments), ("y", y, levels)):
+    for name, values in (("x", x), ("y", y)):
         check_shape(name, values, (count,))
-        if not np.isin(values, range(size)).all():
-            allowed = " or ".join(map(str, range(size)))
-            raise pb.InputError(name, f"must be {allowed} in every row.")
+        if not np.isin(values, (0, 1)).all():
+            raise pb.InputError(name, "must be 0 or 1 in every row.")
     cluster = np.arange(count)
     if groups is not None:
         check_shape("groups", groups, (count,))
@@ -166,15 +169,9 @@ def example_units() -> HeldOutUnits:
     counts = np.array([[log, trial] for trial in trials])  # [stratum, source, x, y]
     _, source, x, y = (place.ravel() for place in np.indices(counts.shape))
     strata = pb.atoms_from_counts(counts[:, 0], counts[:, 1])
-    return make_held_out_units(
-        pb.Atoms(*(np.repeat(part, counts[0].size, axis=0) for part in strata)),
-        source == 1,
-        x,
-        y,
-        assignment=0.5,
-        weights=counts.ravel(),
-        weights_are="frequency",
-    )
+    atoms = pb.Atoms(*(np.repeat(part, counts[0].size, axis=0) for part in strata))
+    options = {"weights": counts.ravel(), "weights_are": "frequency"}
+    return make_held_out_units(atoms, source == 1, x, y, assignment=0.5, **options)
 
 
 Source = Literal["both", "observational", "experimental"]
@@ -182,22 +179,15 @@ _PSEUDO = 2.0  # variance of a frequency from n units grows by 2 / n^2 (Agresti,
 
 
 class LinearMeans(NamedTuple):
-    """Estimates of k means, and how they vary together.
-
-    Attributes:
-      estimate: of each mean.
-      influence: what each cluster adds to the error of each estimate; where a row stands
-        for w units, the root of w times what each of them adds.
-      copies: units that each row of the influence stands for.
-      caution: what two further units would add to it, by entry of eta; see `covariance`.
-      sample_size: effective number of units behind the estimates.
-    """
+    """Estimates of k means, and how they vary together."""
 
     estimate: Float[np.ndarray, " k"]
+    # What each cluster adds to the errors; of a row that stands for w units, the root of
+    # w times what each of them adds.
     influence: Float[np.ndarray, "num_clusters k"]
-    copies: Float[np.ndarray, " num_clusters"]
-    caution: Float[np.ndarray, "k eta"]
-    sample_size: float
+    copies: Float[np.ndarray, " num_clusters"]  # units behind a row of the influence
+    caution: Float[np.ndarray, "k eta"]  # what two further units would add to it
+    sample_size: float  # effective number of units behind the estimates
 
     @property
     def covariance(self) -> Float[np.ndarray, "k k"]:
@@ -226,10 +216,9 @@ class LinearMeans(NamedTuple):
         left as they are. The sign is 1 for upper ends and -1 for lower ones.
         """
         power = np.sum(self.influence**2, axis=0)
-        safe = np.where(power > 0, power, 1)
         # w units of influence d each: d = influence / sqrt(w), and w d^3 is needed.
         cubes = np.einsum("nk,n->k", self.influence**3, 1 / np.sqrt(self.copies))
-        skewness = cubes / safe**1.5
+        skewness = cubes / np.where(power > 0, power, 1) ** 1.5
         factor = np.maximum(sign * skewness, 0) * (2 * z**2 + 1) / 6
         return factor * self.standard_error
 
@@ -252,13 +241,9 @@ class LinearMeans(NamedTuple):
 
 def stack_means(parts: list[LinearMeans]) -> LinearMeans:
     """Puts means of the same units side by side."""
-    return LinearMeans(
-        np.concatenate([part.estimate for part in parts]),
-        np.concatenate([part.influence for part in parts], axis=1),
-        parts[0].copies,
-        np.concatenate([part.caution for part in parts]),
-        max(part.sample_size for part in parts),
-    )
+    estimate, influence, copies, caution, size = zip(*parts, strict=True)
+    joined = (np.concatenate(estimate), np.concatenate(influence, axis=1), copies[0])
+    return LinearMeans(*joined, np.concatenate(caution), max(size))
 
 
 def linear_means(
@@ -285,9 +270,7 @@ def linear_means(
     parts = [_normalize(member * target_weights(units, source), kind)]
     values = [offset + np.einsum("nkc,nc->nk", matrix, eta)]
     sizes = np.full(eta.shape[1], np.inf)
-    weights = units.weights * member
-    if units.ratio is not None:
-        weights = weights * units.ratio
+    weights = units.weights * member * (1.0 if units.ratio is None else units.ratio)
     num_arms = pb.BINARY.num_treatments  # mu comes first in eta, the last arm foremost
     if np.any(matrix[..., num_arms:]):
         parts.append(
@@ -304,14 +287,18 @@ def linear_means(
             parts.append(_normalize(weights * inside / chance, f"units in arm {arm}"))
             values.append(matrix[..., place] * (units.y - eta[:, place])[:, None])
             sizes[place] = _effective(units, parts[-1])
-    means = [share @ value for share, value in zip(parts, values, strict=True)]
-    rows = np.zeros_like(values[0])
-    for share, value, mean in zip(parts, values, means, strict=True):
-        rows += share[:, None] * (value - mean)
+    means, rows = [], np.zeros_like(values[0])
+    for share, value in zip(parts, values, strict=True):
+        means.append(share @ value)
+        rows += share[:, None] * (value - means[-1])
     caution = np.sqrt(_PSEUDO) * np.einsum("n,nkc->kc", parts[0], matrix) / sizes
     size = sum(_effective(units, share) for share in parts[1:] or parts)
-    influence, copies = _by_cluster(units, rows)
-    return LinearMeans(np.sum(means, axis=0), influence, copies, caution, size)
+    # The variance of w independent units of influence d / w is d^2 / w.
+    rows, copies = rows / np.sqrt(units.copies)[:, None], units.copies
+    count = int(units.cluster.max()) + 1
+    if count < len(rows):
+        rows, copies = sum_by(units.cluster, rows), np.ones(count)
+    return LinearMeans(np.sum(means, axis=0), rows, copies, caution, size)
 
 
 def checked_member(units: HeldOutUnits, member: Member) -> PerRow:
@@ -348,15 +335,3 @@ def _normalize(weights: PerRow, what: str) -> PerRow:
 def _effective(units: HeldOutUnits, share: PerRow) -> float:
     """Returns the effective number of units behind a weighted mean."""
     return 1 / float(np.sum(share**2 / units.copies))
-
-
-def _by_cluster(
-    units: HeldOutUnits, rows: Float[np.ndarray, "n k"]
-) -> tuple[Float[np.ndarray, "num_clusters k"], Float[np.ndarray, " num_clusters"]]:
-    """Sums rows within clusters; returns the units of each row, too."""
-    count = int(units.cluster.max()) + 1
-    # The variance of w independent units of influence d / w is d^2 / w.
-    rows = rows / np.sqrt(units.copies)[:, None]
-    if count == len(rows):
-        return rows, units.copies
-    return sum_by(units.cluster, rows), np.ones(count)

@@ -20,19 +20,12 @@ _MOST = 12.0  # of a shift, on the logit scale
 
 
 class ArmShift(NamedTuple):
-    """How far the model's mean of each arm was off, and how it was shifted.
+    """How far the model's mean of each arm was off, and how it was shifted."""
 
-    Attributes:
-      shift: added to the logit of mu, by fold and arm.
-      gap: mean outcome minus mean mu over experimental rows, before the shift.
-      standard_error: of the gaps.
-      p_value: of both gaps together; small if model and trial disagree beyond noise.
-    """
-
-    shift: Float[np.ndarray, "num_folds treatments"]
-    gap: Float[np.ndarray, " treatments"]
-    standard_error: Float[np.ndarray, " treatments"]
-    p_value: float
+    shift: Float[np.ndarray, "num_folds treatments"]  # added to the logit of mu
+    gap: Float[np.ndarray, " treatments"]  # mean outcome minus mean mu before the shift
+    standard_error: Float[np.ndarray, " treatments"]  # of the gaps
+    p_value: float  # of both gaps; small if model and trial disagree beyond noise
 
 
 def shift_arms(units: HeldOutUnits, fold: IntPerRow) -> tuple[HeldOutUnits, ArmShift]:
