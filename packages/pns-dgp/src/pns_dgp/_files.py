@@ -5,6 +5,8 @@ experimental.parquet    covariates z..., x, y
 test.parquet            covariates z..., p00, p01, p10, p11, mu0, mu1, pns, harm,
                         lower, upper
 card.json, README.md    how it was made
+
+Structural models alone are saved as JSON.
 """
 
 import importlib.metadata
@@ -21,8 +23,12 @@ import pandas as pd
 import pns_bounds as pb
 import pyarrow as pa
 from jaxtyping import Float
+from pns_bounds import InputError
 
 from pns_dgp._acic import AcicModel
+from pns_dgp._covariates import AcicCovariates, Covariates
+from pns_dgp._curved import CurvedModel
+from pns_dgp._li import LiModel
 from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count, require
 
 _FORMAT = "pns-benchmark 1"
@@ -225,3 +231,62 @@ def _read_columns(path: Path, names: list[str]) -> dict[str, np.ndarray]:
     except (OSError, pa.ArrowInvalid) as error:
         raise pb.InputError("folder", f"holds an unusable {path}: {error}") from error
     return {name: table[name].to_numpy() for name in names}
+
+
+_KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel, CurvedModel)}
+
+
+def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
+    """Writes a model's parameters as JSON; the file appears when complete.
+
+    Example:
+      >>> import tempfile
+      >>> from pathlib import Path
+      >>> from pns_dgp import random_li_model
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     save_model(random_li_model(seed=100), Path(folder, "model.json"))
+      ...     load_model(Path(folder, "model.json")).effect
+      0.213
+    """
+    path = Path(path)
+    content = {"model": type(model).__name__, "parameters": model.parameters()}
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n")
+    unfinished.replace(path)
+
+
+def load_model(
+    path: str | os.PathLike, covariates: Covariates | None = None
+) -> StructuralModel:
+    """Reads a model that `save_model` wrote, or the card of a benchmark.
+
+    Args:
+      path: the JSON file.
+      covariates: the rows of a model that was made with `RowCovariates`, which are not
+        saved with it.
+
+    Example:
+      >>> import tempfile
+      >>> from pathlib import Path
+      >>> from pns_dgp import random_li_model
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     save_model(random_li_model(seed=100), Path(folder, "model.json"))
+      ...     load_model(Path(folder, "model.json")) == random_li_model(seed=100)
+      True
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+        kind = _KINDS[content["model"]]
+        parameters = dict(content["parameters"])
+        if kind is not AcicModel:
+            return kind(**parameters)
+        described = parameters["covariates"]
+        given = covariates or AcicCovariates()
+        if given.describe() == described:
+            return AcicModel(**{**parameters, "covariates": given})
+        origin = described["source"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}", f"is not a saved model: {error!r}.") from error
+    raise InputError(
+        "covariates", f"must be RowCovariates of the rows of {path}: {origin}."
+    )
