@@ -85,12 +85,11 @@ for row, sex in enumerate(SEXES):
 
 # %%
 few_chose, few_assigned = np.rint(CHOSE / 10), np.rint(ASSIGNED / 10)
-found = pi.term_covariance(
+intervals = pi.intervals_from_estimates(
+    jax.random.key(0),
     pb.atoms_from_counts(few_chose, few_assigned),
     pi.frequency_covariance(few_chose, few_assigned),
-    pb.PNS,
+    sample_size=(few_chose + few_assigned)[0].sum(),
 )
-size = (few_chose + few_assigned)[0].sum()
-intervals = pi.intervals_from_estimates(jax.random.key(0), *found, sample_size=size)
 for sex, lower, upper in zip(SEXES, intervals.lower, intervals.upper):
     print(f"benefit among {sex}: {lower:.2f} to {upper:.2f}, with 95% confidence")

@@ -11,7 +11,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Float, Int
-from pns_infer.averages.source_model import fit_logistic
+from pns_infer.averages.covariate_tests import fit_logistic
 
 from pns_experiments.average_worlds import SCENARIOS, Rows, draw_rows, identified_set
 from pns_experiments.options import Options

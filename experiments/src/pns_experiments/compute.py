@@ -17,7 +17,7 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 from absl import app
-from pns_infer.bootstrap.per_point import per_point_draws
+from pns_infer.bootstrap.multiplier import per_point_draws
 
 from pns_experiments.cost import peak_memory, timed
 from pns_experiments.options import Options

@@ -11,7 +11,7 @@ import pandas as pd
 import pns_bounds as pb
 import pns_dgp
 import pytest
-from pns_dgp import _copulas, _covariates, _margins
+from pns_dgp import _covariates, _normal_scores
 from scipy import special, stats
 
 TABLE = json.loads(
@@ -67,7 +67,7 @@ def test_a_margin_inverts_its_distribution_function(name):
     for other in ("name", "flip"):
         parameters.pop(other)
     family = parameters.pop("family")
-    margin = _margins.make_margin(family, parameters)
+    margin = _normal_scores.make_margin(family, parameters)
     cdf = distribution(family, parameters)
     scores = np.linspace(-4.5, 4.5, 997)  # off the grid of the table
     probability = special.ndtr(scores)
@@ -112,7 +112,7 @@ def test_a_copula_has_its_diagonal_its_tau_and_uniform_margins(name):
     copula = BLOCKS[name]["copula"]
     n = 100_000
     rng = np.random.default_rng(abs(hash_of(name)))
-    u = special.ndtr(_copulas.draw_scores(rng, n, 3, copula))
+    u = special.ndtr(_normal_scores.draw_scores(rng, n, 3, copula))
     assert np.all(np.isfinite(u))
     for level in (0.05, 0.5, 0.95):
         for first, second in ((0, 1), (1, 2)):
@@ -134,9 +134,9 @@ def hash_of(name: str) -> int:
 
 def test_an_unknown_family_raises_with_the_known_ones():
     with pytest.raises(pb.InputError, match="copula must be one of .*clayton"):
-        _copulas.draw_scores(np.random.default_rng(0), 5, 2, {"family": "vine"})
+        _normal_scores.draw_scores(np.random.default_rng(0), 5, 2, {"family": "vine"})
     with pytest.raises(pb.InputError, match="family must be one of .*beta"):
-        _margins.make_margin("cauchy", {})
+        _normal_scores.make_margin("cauchy", {})
 
 
 def test_the_law_has_the_structure_of_the_challenge():
@@ -263,7 +263,7 @@ def test_margins_agree_with_the_original_rows(public_data):
     original, fresh = original_rows(public_data), fresh_rows()
     p_values = {}
     for i, (name, column) in enumerate(COLUMNS.items()):
-        if column["family"] in _margins._DISCRETE:
+        if column["family"] in _normal_scores._DISCRETE:
             values = np.union1d(original[:, i], fresh[:, i])
             edges = np.append(values, np.inf)
             counts = np.array(

@@ -5,7 +5,8 @@ import pandas as pd
 import pns_bounds as pb
 import pns_dgp
 import pytest
-from pns_dgp import _balance, _split
+from pns_dgp import _split
+from pns_dgp._split import compare_kept_with_dropped
 from scipy import stats
 
 
@@ -114,10 +115,10 @@ def test_a_trial_that_was_not_randomized_is_noticed_in_the_joint_law():
 def test_the_difference_in_means_and_its_variance_by_hand():
     table = pd.DataFrame({"x": [1, 1, 0, 0, 0], "y": [1, 0, 1, 0, 0]})
     x, y = table["x"].to_numpy(), table["y"].to_numpy(float)
-    effect, variance = _balance.difference_in_means(y, x, np.arange(5))
+    effect, variance = _split.difference_in_means(y, x, np.arange(5))
     np.testing.assert_allclose(effect, 1 / 2 - 1 / 3)
     np.testing.assert_allclose(variance, 2 / 16 + (4 / 9 + 1 / 9 + 1 / 9) / 9)
-    clustered = _balance.difference_in_means(y, x, np.array([0, 0, 1, 1, 2]))[1]
+    clustered = _split.difference_in_means(y, x, np.array([0, 0, 1, 1, 2]))[1]
     np.testing.assert_allclose(clustered, 0 + ((2 / 3 - 1 / 3) ** 2 + 1 / 9) / 9)
 
 
@@ -273,3 +274,39 @@ def test_the_email_experiment(public_data):
     print(split.summary())
     assert split.is_preserved
     assert split.strength["bias"] > 3 * split.strength["bias_standard_error"]
+
+
+def test_a_selection_that_depends_on_a_covariate_is_noticed():
+    rng = np.random.default_rng(0)
+    c = rng.integers(0, 4, 60_000)
+    z = rng.normal(size=len(c)) + 0.5 * c
+    covariates = pd.DataFrame({"c": c, "z": z, "kind": np.where(z > 0, "high", "low")})
+    propensity, alone = 0.1 + 0.2 * c, np.arange(len(c))
+    fair = rng.random(len(c)) < 0.4
+    unfair = rng.random(len(c)) < 0.3 + 0.05 * c
+    sound = compare_kept_with_dropped(covariates, fair, propensity, alone)["z"]
+    assert sound.abs().max() < 4
+    broken = compare_kept_with_dropped(covariates, unfair, propensity, alone)["z"]
+    assert broken["c"] > 10 and broken["kind=high"] > 5
+
+
+def test_a_comparison_by_hand():
+    covariates = pd.DataFrame({"v": [1.0, 2, 3, 4, 8]})
+    kept = np.array([True, True, False, False, False])
+    balance = compare_kept_with_dropped(covariates, kept, np.full(5, 0.5), np.arange(5))
+    assert list(balance.index) == ["v", "propensity", "v x propensity"]
+    before, after, z = balance.loc["v"]
+    assert (before, after) == (3.6, 1.5)
+    # Kept: mean 1.5, residuals 0.5; dropped: mean 5, residuals -2, -1, 3.
+    error = np.sqrt(2 * (0.5 / 2) ** 2 + (4 + 1 + 9) / 9)
+    np.testing.assert_allclose(z, (1.5 - 5) / error)
+
+
+def test_rare_levels_are_compared_together():
+    levels = np.array(["a"] * 300 + ["b"] * 200 + ["c"] * 10)
+    kept = np.arange(510) % 2 == 0
+    balance = compare_kept_with_dropped(
+        pd.DataFrame({"k": levels}), kept, np.full(510, 0.5), np.arange(510)
+    )
+    assert list(balance.index[:3]) == ["k=a", "k=b", "k=other"]
+    np.testing.assert_allclose(balance.loc["k=other", "before"], 10 / 510)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
+from pns_infer.bootstrap.problem import TwoStage
 from scipy import optimize
 
 
@@ -22,7 +23,7 @@ def logistic_nll(outputs, counts):
 
 
 LOGISTIC = pi.BootstrapProblem(
-    logistic_outputs, nll=logistic_nll, columns=pi.CountColumns((0, 0), (0, 0))
+    logistic_outputs, nll=logistic_nll, trial=(0, 0), source=(0, 0)
 )
 
 
@@ -68,7 +69,7 @@ def anchored_frozen_nll(outputs, frozen, counts):
     return -jnp.sum(counts * anchored_logs(outputs, frozen), axis=1)
 
 
-NETWORK = pi.TwoStage(anchored_features, anchored_head)
+NETWORK = TwoStage(anchored_features, anchored_head)
 ANCHORED = {
     scope: pi.BootstrapProblem(NETWORK, frozen_nll=anchored_frozen_nll, scope=scope)
     for scope in ("full", "last_layer")

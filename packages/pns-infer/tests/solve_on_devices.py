@@ -32,8 +32,7 @@ def solve():
         "last": jax.random.normal(keys[1], (5, 1)),
     }
     z = jax.random.normal(keys[2], (40, 3))
-    columns = pi.CountColumns(trial=(0, 0), source=(0, 0))
-    problem = pi.BootstrapProblem(outputs, nll=nll, columns=columns)
+    problem = pi.BootstrapProblem(outputs, nll=nll, trial=(0, 0), source=(0, 0))
     config = pi.SolveConfig(direct_up_to=0, draws_per_batch=2, damping=1e-2)
     key = jax.random.key(1)
     return pi.solve_bootstrap(

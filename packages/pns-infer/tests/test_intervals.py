@@ -1,4 +1,4 @@
-"""Intervals from draws: Algorithm 1 by a plain loop, chunks, shapes, bad input."""
+"""Intervals from draws: Algorithm 1 by a plain loop, chunks, shapes, bad input, metrics."""
 
 import functools
 
@@ -10,6 +10,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from absl.testing import parameterized
+from pns_infer.core.frequencies import term_covariance
 from scipy import stats
 
 
@@ -298,7 +299,7 @@ def test_frequencies_have_the_covariance_of_simulated_tables():
     np.testing.assert_allclose(simulated / scale, expected / scale, atol=0.03)
     point = pb.atoms_from_counts([[[30, 60], [90, 120]]], [[[30, 20], [24, 56]]])
     for estimand in (pb.PNS, pb.PN):
-        _, covariance = pi.term_covariance(point, expected[None], estimand)
+        _, covariance = term_covariance(point, expected[None], estimand)
         drawn = np.concatenate(estimand.terms(atoms), axis=-1)
         errors = np.sqrt(np.diagonal(covariance[0]))
         np.testing.assert_allclose(drawn.std(0) / errors, 1, atol=0.04)
@@ -368,3 +369,32 @@ def test_covariances_that_make_no_sense_are_told():
         pi.intervals_from_estimates(key, terms, bad, sample_size=9)
     with pytest.raises(pb.InputError, match="unit in each arm"):
         pi.frequency_covariance([[[1, 1], [1, 1]]], [[[0, 0], [1, 1]]])
+
+
+def test_scores_by_hand():
+    interval = pb.Interval(np.array([0.1, 0.3, 0.5]), np.array([0.4, 0.5, 0.4]))
+    truth = pb.Interval(np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.4, 0.45]))
+    scores = pi.score_intervals(interval, [0.2, 0.25, 0.45], truth, alpha=0.1)
+    np.testing.assert_allclose(scores.point_coverage, 1 / 3)
+    np.testing.assert_allclose(scores.set_coverage, 1 / 3)
+    np.testing.assert_allclose(scores.width, (0.3 + 0.2 + 0) / 3)
+    # Second: 0.05 below its interval. Third: crossed by 0.1, and off on both sides.
+    penalties = 20 * 0.05 + 20 * (0.05 + 0.05)
+    np.testing.assert_allclose(scores.score, (0.3 + 0.2 - 0.1 + penalties) / 3)
+    np.testing.assert_allclose(scores.oracle_width, 0.55 / 3)
+    np.testing.assert_allclose(scores.empty, 1 / 3)
+    assert np.isnan(scores.valid)
+    atoms = pb.Atoms(np.full((2, 2, 2), 0.25), np.array([[0.5, 0.5], [0.9, 0.5]]))
+    two = pb.Interval(*(part[:2] for part in interval))
+    scores = pi.score_intervals(
+        two, [0.2, 0.3], pb.Interval(*(p[:2] for p in truth)), atoms=atoms
+    )
+    assert scores.valid == 0.5 and scores.point_coverage == 1
+
+
+def test_what_cannot_be_scored_is_told():
+    interval = pb.Interval(np.zeros(3), np.ones(3))
+    with pytest.raises(pb.InputError, match=r"value must have shape \[3\]"):
+        pi.score_intervals(interval, np.zeros(2), interval)
+    with pytest.raises(pb.InputError, match="must be finite"):
+        pi.score_intervals(interval, [0.1, np.nan, 0.2], interval)

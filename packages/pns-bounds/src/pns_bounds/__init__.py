@@ -1,12 +1,8 @@
 """Sharp bounds on probabilities of causation, for NumPy and JAX arrays."""
 
 from pns_bounds._anchor import anchor, anchor_inverse, log_anchor
-from pns_bounds._atoms import (
-    Atoms,
-    atoms_from_counts,
-    pack_atoms,
-    unpack_atoms,
-)
+from pns_bounds._arguments import IncompatibleAtomsError, InputError
+from pns_bounds._atoms import Atoms, atoms_from_counts, pack_atoms, unpack_atoms
 from pns_bounds._bounds import (
     average_bounds,
     experimental_only_bounds,
@@ -25,12 +21,8 @@ from pns_bounds._compatibility import (
     is_compatible,
     project_to_compatible,
 )
-from pns_bounds._errors import IncompatibleAtomsError, InputError
 from pns_bounds._estimand import BoundTerms, Estimand, Interval
-from pns_bounds._identify import (
-    identify_under_exogeneity,
-    identify_under_monotonicity,
-)
+from pns_bounds._identify import identify_under_exogeneity, identify_under_monotonicity
 from pns_bounds._layout import BINARY, Layout
 from pns_bounds._registry import (
     ESTIMANDS,
@@ -38,10 +30,12 @@ from pns_bounds._registry import (
     PN,
     PNS,
     PS,
+    TERM_MATRIX,
+    TERM_OFFSET,
     benefit,
+    bound_terms,
     register_estimand,
 )
-from pns_bounds._terms import TERM_MATRIX, TERM_OFFSET, bound_terms
 
 __all__ = [
     "BINARY",

@@ -7,23 +7,21 @@ is smooth and increasing in delta, and covers the whole open interval.
 
 from typing import Any, Literal
 
-from pns_bounds._arrays import (
+from pns_bounds._arguments import (
     Array,
     as_floating,
-    machine_epsilon,
-    namespace,
-    rounding_tolerance,
-    smallest_normal,
-)
-from pns_bounds._atoms import Atoms
-from pns_bounds._checks import (
     check_joint,
     checked_pair,
+    machine_epsilon,
+    namespace,
     require_option,
     require_rows,
     require_same_rows,
     require_shape,
+    rounding_tolerance,
+    smallest_normal,
 )
+from pns_bounds._atoms import Atoms
 from pns_bounds._compatibility import mu_limits, other_arm_mass
 from pns_bounds._layout import BINARY
 

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pns_bounds._arrays import Array, as_floating, namespace
-from pns_bounds._checks import (
+from pns_bounds._arguments import (
+    Array,
+    as_floating,
+    namespace,
     require_rows,
     require_same_rows,
     require_shape,

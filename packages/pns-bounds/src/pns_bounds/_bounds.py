@@ -10,11 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pns_bounds._arrays import Array, as_floating, namespace
+from pns_bounds._arguments import (
+    Array,
+    as_floating,
+    check_joint,
+    check_mu,
+    namespace,
+    require,
+    require_rows,
+)
 from pns_bounds._atoms import Atoms
-from pns_bounds._checks import check_joint, check_mu, require_rows
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
-from pns_bounds._errors import require
 from pns_bounds._estimand import Interval, bounds_from
 from pns_bounds._registry import ESTIMANDS, HARM, PN, PNS, PS, benefit_form, estimand_of
 

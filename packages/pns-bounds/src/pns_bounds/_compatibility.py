@@ -8,11 +8,18 @@ satisfies them to the last bit.
 
 from typing import Literal
 
-from pns_bounds._arrays import Array, namespace, read_only, rounding_tolerance
+from pns_bounds._arguments import (
+    Array,
+    IncompatibleAtomsError,
+    checked_pair,
+    namespace,
+    read_only,
+    require_option,
+    require_rows,
+    rounding_tolerance,
+)
 from pns_bounds._atoms import Atoms
-from pns_bounds._checks import checked_pair, require_option, require_rows
-from pns_bounds._errors import IncompatibleAtomsError
-from pns_bounds._formulas import read_formulas
+from pns_bounds._layout import read_formulas
 
 Incompatible = Literal["raise", "project", "allow"]
 

@@ -14,11 +14,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pns_bounds._arrays import Array, namespace, rounding_tolerance, smallest_normal
+from pns_bounds._arguments import (
+    Array,
+    checked_pair,
+    namespace,
+    require,
+    require_option,
+    rounding_tolerance,
+    smallest_normal,
+)
 from pns_bounds._atoms import Atoms, eta_columns
-from pns_bounds._checks import checked_pair, require_option
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
-from pns_bounds._errors import require
 from pns_bounds._layout import BINARY, Layout
 
 Undefined = Literal["nan", "limits"]

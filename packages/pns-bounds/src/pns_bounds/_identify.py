@@ -8,17 +8,19 @@ observational data alone. Under both, observational data alone give the points:
 
 from typing import Any, Literal, NamedTuple
 
-from pns_bounds._arrays import (
+from pns_bounds._arguments import (
     Array,
+    IncompatibleAtomsError,
     as_floating,
+    check_joint,
     fraction,
     namespace,
+    require_option,
+    require_rows,
     rounding_tolerance,
 )
 from pns_bounds._atoms import Atoms
-from pns_bounds._checks import check_joint, require_option, require_rows
 from pns_bounds._compatibility import resolve_incompatible
-from pns_bounds._errors import IncompatibleAtomsError
 from pns_bounds._registry import PNS
 
 

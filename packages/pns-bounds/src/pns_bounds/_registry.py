@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pns_bounds._arrays import Array
-from pns_bounds._errors import require
-from pns_bounds._estimand import Estimand
-from pns_bounds._formulas import read_formulas
-from pns_bounds._layout import BINARY
+from pns_bounds._arguments import Array, namespace, read_only, require
+from pns_bounds._atoms import Atoms
+from pns_bounds._estimand import BoundTerms, Estimand
+from pns_bounds._layout import BINARY, read_formulas
 
 
 def estimand_of(
@@ -98,11 +97,7 @@ def benefit_form(
 
 
 def benefit(
-    complier: float,
-    always: float,
-    never: float,
-    defier: float,
-    name: str = "benefit",
+    complier: float, always: float, never: float, defier: float, name: str = "benefit"
 ) -> Estimand:
     """Makes Li and Pearl's mean benefit of treating a unit, for given gains.
 
@@ -163,3 +158,39 @@ def register_estimand(estimand: Estimand) -> Estimand:
     problem = f"must have a name of its own: {estimand.name!r} is taken."
     require(known == estimand, "estimand", problem)
     return estimand
+
+
+def bound_terms(atoms: Atoms) -> BoundTerms:
+    """Evaluates the four lower and four upper terms on PNS.
+
+    These are `PNS.terms` with the floor 0 as the first lower term, as the paper counts.
+
+    Args:
+      atoms: probabilities; `joint` and `mu` share their leading dimensions. Values are
+        checked unless JAX is tracing.
+
+    Returns:
+      Terms [..., 4] in the order of eq:pns-lower-1, whose first is the constant 0, and
+      eq:pns-upper-1.
+
+    Example:
+      >>> terms = bound_terms(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
+      >>> terms.lower.round(3).tolist()
+      [0.0, 0.45, 0.35, 0.1]
+    """
+    lower, upper = PNS.terms(atoms)
+    xp = namespace(lower)
+    return BoundTerms(
+        lower=xp.concatenate([xp.zeros_like(lower[..., :1]), lower], axis=-1),
+        upper=upper,
+    )
+
+
+TERM_MATRIX = read_only(PNS.lower_matrix + PNS.upper_matrix)
+"""The terms of PNS are TERM_MATRIX eta + TERM_OFFSET (app. sec:pns-theory).
+
+Here eta = (mu1, mu0, p11, p10, p01, p00). Rows are the three lower terms (the constant 0
+is left out), then the four upper ones.
+"""
+TERM_OFFSET = read_only(PNS.lower_offset + PNS.upper_offset)
+"""The constants of the terms; see `TERM_MATRIX`."""

@@ -1,18 +1,10 @@
 """Structural models of treatment and outcome, with their exact truth."""
 
 from pns_dgp._acic import acic_model
-from pns_dgp._benchmark import export_benchmark, read_benchmark
-from pns_dgp._covariates import (
-    RowCovariates,
-    load_acic_csv,
-)
+from pns_dgp._covariates import RowCovariates, load_acic_csv
 from pns_dgp._curved import random_curved_model
-from pns_dgp._li import (
-    LI_PANEL_SEEDS,
-    is_near_degenerate,
-    li_model_1,
-    random_li_model,
-)
+from pns_dgp._files import export_benchmark, load_model, read_benchmark, save_model
+from pns_dgp._li import LI_PANEL_SEEDS, is_near_degenerate, li_model_1, random_li_model
 from pns_dgp._model import (
     SOURCES,
     PotentialOutcomes,
@@ -22,7 +14,6 @@ from pns_dgp._model import (
     Truth,
     truth_from_cells,
 )
-from pns_dgp._parameters import load_model, save_model
 from pns_dgp._split import confounded_split
 
 __all__ = [

@@ -22,9 +22,8 @@ from jaxtyping import Float
 from pns_bounds import InputError
 from scipy import special
 
-from pns_dgp._copulas import draw_scores
-from pns_dgp._margins import Margin, make_margin
 from pns_dgp._model import as_numbers, check_entries, require
+from pns_dgp._normal_scores import Margin, draw_scores, make_margin
 
 _PERCENTILES = (0.005, 0.995)
 

@@ -6,12 +6,18 @@ in an arm if one uniform number, the same for both arms, is below the arm's prob
 
 import abc
 import dataclasses
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import jax
+import jax.core
+import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float, Int, Key, Num, Shaped
+from pns_bounds import InputError
 
 from pns_dgp._model import (
     Array,
@@ -26,7 +32,10 @@ from pns_dgp._model import (
     source_key,
     truth_by_chunks,
 )
-from pns_dgp._rng import map_blocks
+
+BLOCK_ROWS = 8192
+
+Block = TypeVar("Block")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,3 +136,38 @@ class ThresholdModel(abc.ABC):
         types = np.stack([1 - np.maximum(*p_y), p_y[1] - both, p_y[0] - both, both])
         cells = np.einsum("xnh,tnh,h->nxt", p_x, types, weights)
         return cells.reshape(-1, *pb.BINARY.response_shape)  # t = (y0, y1) in order
+
+
+def map_blocks(
+    draw: Callable[[np.random.Generator, int], Block], key: Key[jax.Array, ""], n: int
+) -> Iterator[tuple[slice, Block]]:
+    """Draws n rows in blocks, each from its own stream, on all cores.
+
+    Block b always draws BLOCK_ROWS rows from a stream made of the key and b, so rows do
+    not depend on n, on the number of cores or on which rows are asked for.
+
+    Yields:
+      The rows a block fills, and the block, whose surplus rows the caller drops.
+    """
+    if isinstance(key, jax.core.Tracer):
+        raise InputError(
+            "key",
+            "must be a concrete key: loop over keys instead of using vmap or jit.",
+        )
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
+        raise InputError("key", "must be one typed key, from jax.random.key.")
+    words = np.asarray(jax.random.key_data(key)).ravel().tolist()
+
+    def one(block: int) -> Block:
+        seed = np.random.SeedSequence(words, spawn_key=(block,))
+        return draw(np.random.Generator(np.random.Philox(seed)), BLOCK_ROWS)
+
+    num_workers = os.cpu_count() or 1
+    num_blocks = -(-n // BLOCK_ROWS)
+    with ThreadPoolExecutor(num_workers) as pool:
+        # A few blocks at a time: results wait in memory until they are taken.
+        for first in range(0, num_blocks, 2 * num_workers):
+            group = range(first, min(first + 2 * num_workers, num_blocks))
+            for block, rows in zip(group, pool.map(one, group), strict=True):
+                start = block * BLOCK_ROWS
+                yield slice(start, min(start + BLOCK_ROWS, n)), rows

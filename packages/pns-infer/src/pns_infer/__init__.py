@@ -1,11 +1,20 @@
 """Precision-corrected inference for bounds that are maxima and minima of estimates."""
 
-from pns_infer.averages.assignment import (
+from pns_infer.averages.covariate_tests import (
     AssignmentCheck,
     AssignmentWarning,
+    SourceComparison,
     check_assignment,
+    compare_sources,
+    score_test,
 )
-from pns_infer.averages.debiased import DebiasedAverage, debiased_average
+from pns_infer.averages.debiased import (
+    DebiasedAverage,
+    Difference,
+    debiased_average,
+    frequency_interval,
+    trial_difference,
+)
 from pns_infer.averages.decisions import (
     PolicyValue,
     held_out_rule,
@@ -14,45 +23,24 @@ from pns_infer.averages.decisions import (
     recommend,
     value_curve,
 )
-from pns_infer.averages.frequencies import (
-    Difference,
-    frequency_interval,
-    trial_difference,
-)
-from pns_infer.averages.group_averages import (
-    GroupAverages,
-    group_averages,
-    sorted_groups,
-)
-from pns_infer.averages.held_out import (
-    HeldOutUnits,
-    TooFewUnitsError,
-    make_held_out_units,
-)
-from pns_infer.averages.overlap import balanced_counts
+from pns_infer.averages.groups import GroupAverages, group_averages, sorted_groups
+from pns_infer.averages.held_out import HeldOutUnits, make_held_out_units
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
-from pns_infer.averages.score_test import score_test
-from pns_infer.averages.source_model import SourceComparison, compare_sources
-from pns_infer.bootstrap.draws import bootstrap_draws
 from pns_infer.bootstrap.multiplier import (
     BootstrapResult,
     NotConvergedWarning,
+    bootstrap_draws,
     solve_bootstrap,
 )
-from pns_infer.bootstrap.problem import (
-    BootstrapProblem,
-    CountColumns,
-    SolveConfig,
-    TwoStage,
-)
+from pns_infer.bootstrap.problem import BootstrapProblem, SolveConfig
 from pns_infer.calibration.draw_scale import (
     DrawCalibration,
+    LinearDraws,
     calibrate_draws,
     choose_calibration_rows,
     scale_draws,
     shift_draws,
 )
-from pns_infer.calibration.linear_draws import LinearDraws
 from pns_infer.calibration.neighborhoods import neighborhoods
 from pns_infer.calibration.residual_draws import draw_residual, residual_mean
 from pns_infer.calibration.residual_profile import (
@@ -62,18 +50,26 @@ from pns_infer.calibration.residual_profile import (
 )
 from pns_infer.calibration.ridges import RidgeCorrection, fit_ridges
 from pns_infer.calibration.shared_error import SharedError, shared_error
-from pns_infer.core.average import AverageInterval, average_interval
-from pns_infer.core.band import Band, heterogeneity_test, threshold_set, uniform_band
-from pns_infer.core.compatibility import compatibility_test
-from pns_infer.core.covariance import frequency_covariance, term_covariance
 from pns_infer.core.credible import credible_intervals
 from pns_infer.core.critical import TooFewDrawsError, draws_needed
+from pns_infer.core.frequencies import (
+    balanced_counts,
+    compatibility_test,
+    frequency_covariance,
+    intervals_from_estimates,
+)
 from pns_infer.core.intervals import (
     CorrectedIntervals,
     intervals_from_draws,
-    intervals_from_estimates,
+    score_intervals,
 )
-from pns_infer.core.metrics import score_intervals
+from pns_infer.core.many_points import (
+    AverageInterval,
+    Band,
+    average_interval,
+    heterogeneity_test,
+    uniform_band,
+)
 
 __all__ = [
     "AssignmentCheck",
@@ -83,7 +79,6 @@ __all__ = [
     "BootstrapProblem",
     "BootstrapResult",
     "CorrectedIntervals",
-    "CountColumns",
     "DebiasedAverage",
     "Difference",
     "DrawCalibration",
@@ -100,8 +95,6 @@ __all__ = [
     "SolveConfig",
     "SourceComparison",
     "TooFewDrawsError",
-    "TooFewUnitsError",
-    "TwoStage",
     "average_interval",
     "balanced_counts",
     "bootstrap_draws",
@@ -137,8 +130,6 @@ __all__ = [
     "shift_draws",
     "solve_bootstrap",
     "sorted_groups",
-    "term_covariance",
-    "threshold_set",
     "trial_difference",
     "uniform_band",
     "value_curve",

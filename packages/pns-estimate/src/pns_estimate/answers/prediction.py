@@ -94,7 +94,7 @@ class Prediction:
     ) -> pd.Series:
         """Finds who surely exceeds a threshold; see `PnsEstimator.threshold_set`."""
         band = self._band(alpha, estimand, "lower")
-        above = pi.threshold_set(band, threshold).above[self.place]
+        above = band.threshold(threshold).above[self.place]
         name = f"{find_estimand(estimand).name} > {threshold:g}"
         return pd.Series(above, index=self.people.index, name=name)
 

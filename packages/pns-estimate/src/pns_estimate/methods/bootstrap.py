@@ -80,7 +80,7 @@ def make_bootstrap(
 def _make_problem(model: pm.FittedModel, scope: Scope) -> pi.BootstrapProblem:
     plain = model.plain_functions()
     return pi.BootstrapProblem(
-        pi.TwoStage(plain.features, plain.head),
+        (plain.features, plain.head),
         frozen_nll=plain.frozen_nll,
         scope=scope,
     )

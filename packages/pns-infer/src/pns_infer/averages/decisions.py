@@ -5,32 +5,39 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Float, Num
 from scipy import stats
 
 from pns_infer.averages.debiased import bound_means
-from pns_infer.averages.group_averages import pair_intervals, predicted_bounds
-from pns_infer.averages.held_out import HeldOutUnits
-from pns_infer.averages.linear_means import Source, target_weights
-from pns_infer.averages.ranking import rank_limits, share_between
+from pns_infer.averages.groups import (
+    pair_intervals,
+    predicted_bounds,
+    rank_limits,
+    share_between,
+)
+from pns_infer.averages.held_out import (
+    BoolPerRow,
+    HeldOutUnits,
+    IntPerRow,
+    PerRow,
+    Source,
+    target_weights,
+)
 from pns_infer.core.inputs import check_alpha, check_option, check_shape
 
 Criterion = Literal["maximin", "minimax_regret"]
 
 
 class Recommendation(NamedTuple):
-    """What to do with each unit.
+    """What to do with each unit."""
 
-    Attributes:
-      label: 'treat' if the whole interval lies above 0, 'do not' if below, else
-        'undecided'.
-      score: by which units are preferred: above 0, the criterion is for treating.
-      treat: what the criterion does, undecided units included, within the budget.
-    """
-
-    label: np.ndarray
-    score: Float[np.ndarray, " n"]
-    treat: Bool[np.ndarray, " n"]
+    label: (
+        np.ndarray
+    )  # 'treat' if the interval lies above 0, 'do not' below, 'undecided'
+    score: (
+        PerRow  # by which units are preferred: above 0, the criterion is for treating
+    )
+    treat: BoolPerRow  # what the criterion does within the budget, undecided units too
 
 
 class PolicyValue(NamedTuple):
@@ -86,8 +93,8 @@ def net_benefit(gains: Sequence[float], cost: float = 0.0) -> pb.Estimand:
 
 
 def recommend(
-    lower: Float[np.ndarray, " n"],
-    upper: Float[np.ndarray, " n"],
+    lower: PerRow,
+    upper: PerRow,
     criterion: Criterion = "maximin",
     budget: float | None = None,
 ) -> Recommendation:
@@ -132,9 +139,9 @@ def held_out_rule(
     estimand: pb.Estimand,
     criterion: Criterion = "maximin",
     budget: float | None = None,
-    fold: Int[np.ndarray, " n"] | None = None,
+    fold: IntPerRow | None = None,
     source: Source = "both",
-) -> Float[np.ndarray, " n"]:
+) -> PerRow:
     """Treats by each row's held-out bounds: the rule whose value can be estimated.
 
     Criterion and budget are as for `recommend`, the estimand is from `net_benefit`.
@@ -198,7 +205,7 @@ def value_curve(
     *,
     shares: Sequence[float] = tuple(np.linspace(0, 1, 21)),
     criterion: Criterion = "maximin",
-    fold: Int[np.ndarray, " n"] | None = None,
+    fold: IntPerRow | None = None,
     alpha: float = 0.05,
     source: Source = "both",
 ) -> ValueCurve:

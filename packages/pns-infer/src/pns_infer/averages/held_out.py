@@ -1,19 +1,28 @@
-"""Units of both sources, each with atoms from a model that did not see it."""
+"""Units with atoms from a model that did not see them, and means without its bias.
+
+What is averaged is a linear form of the atoms, offset + matrix . eta, its coefficients
+chosen row by row. Its mean over a target population has three parts: the mean of the
+held-out estimates over the target's rows, the mean residual of the cells over observational
+rows, and of each arm over experimental rows, weighted by the inverse probability of the arm
+and, where the sources' laws differ, by the ratio of densities. The residuals remove the
+bias of the model. Coefficients must not depend on the row's own outcome; those of held-out
+atoms do not.
+"""
 
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Bool, Float, Int, Num, Shaped
 
-from pns_infer.core.inputs import check_option, check_shape, checked_atoms
+from pns_infer.core.inputs import check_option, check_shape, checked_atoms, sum_by
 
 Array = Any  # whatever NumPy reads
+PerRow = Float[np.ndarray, " n"]
+IntPerRow = Int[np.ndarray, " n"]
+BoolPerRow = Bool[np.ndarray, " n"]
+Member = Shaped[np.ndarray, " n"] | None  # weights of rows in a subgroup
 WeightsAre = Literal["sampling", "frequency"]
-
-
-class TooFewUnitsError(pb.InputError):
-    """A mean cannot be estimated, because a source or an arm has too few units."""
 
 
 class HeldOutUnits(NamedTuple):
@@ -34,23 +43,26 @@ class HeldOutUnits(NamedTuple):
     """
 
     atoms: pb.Atoms
-    is_experimental: Bool[np.ndarray, " n"]
-    x: Int[np.ndarray, " n"]
-    y: Int[np.ndarray, " n"]
-    weights: Float[np.ndarray, " n"]
-    assignment: Float[np.ndarray, " n"]
-    ratio: Float[np.ndarray, " n"] | None
-    cluster: Int[np.ndarray, " n"]
-    copies: Float[np.ndarray, " n"]
+    is_experimental: BoolPerRow
+    x: IntPerRow
+    y: IntPerRow
+    weights: PerRow
+    assignment: PerRow
+    ratio: PerRow | None
+    cluster: IntPerRow
+    copies: PerRow
 
     @property
     def num_rows(self) -> int:
         """Number of rows."""
         return len(self.x)
 
-    def in_arm(
-        self, arm: int
-    ) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def without_atoms(self) -> "HeldOutUnits":
+        """Leaves frequencies alone: atoms of 0, and one law of covariates."""
+        nothing = pb.Atoms(*map(np.zeros_like, self.atoms))
+        return self._replace(atoms=nothing, ratio=None)
+
+    def in_arm(self, arm: int) -> tuple[BoolPerRow, PerRow]:
         """Returns which rows were assigned an arm, and its probability at each row."""
         probability = self.assignment if arm else 1 - self.assignment
         return self.is_experimental & (self.x == arm), probability
@@ -90,16 +102,14 @@ def make_held_out_units(
     count = len(is_experimental)
     if is_experimental.dtype != bool or is_experimental.ndim != 1:
         raise pb.InputError("is_experimental", "must be booleans, one for each row.")
-    treatments, levels = pb.BINARY.joint_shape
     atoms = checked_atoms("atoms", atoms, (count,))
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
     if not all(np.isfinite(part).all() for part in atoms):
         raise pb.InputError("atoms", "must be finite.")
-    for name, values, size in (("x", x, treatments), ("y", y, levels)):
+    for name, values in (("x", x), ("y", y)):
         check_shape(name, values, (count,))
-        if not np.isin(values, range(size)).all():
-            allowed = " or ".join(map(str, range(size)))
-            raise pb.InputError(name, f"must be {allowed} in every row.")
+        if not np.isin(values, (0, 1)).all():
+            raise pb.InputError(name, "must be 0 or 1 in every row.")
     cluster = np.arange(count)
     if groups is not None:
         check_shape("groups", groups, (count,))
@@ -119,7 +129,7 @@ def make_held_out_units(
     )
 
 
-def _positive(name: str, values: Array, count: int) -> Float[np.ndarray, " n"]:
+def _positive(name: str, values: Array, count: int) -> PerRow:
     if values is None:
         return np.ones(count)
     check_shape(name, values, (count,))
@@ -129,9 +139,7 @@ def _positive(name: str, values: Array, count: int) -> Float[np.ndarray, " n"]:
     return numbers
 
 
-def read_assignment(
-    assignment: Any, is_experimental: Bool[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def read_assignment(assignment: Any, is_experimental: BoolPerRow) -> PerRow:
     """Returns the probability of arm 1 in each row; one half in observational rows."""
     try:
         probability = np.asarray(assignment, float)
@@ -161,12 +169,169 @@ def example_units() -> HeldOutUnits:
     counts = np.array([[log, trial] for trial in trials])  # [stratum, source, x, y]
     _, source, x, y = (place.ravel() for place in np.indices(counts.shape))
     strata = pb.atoms_from_counts(counts[:, 0], counts[:, 1])
-    return make_held_out_units(
-        pb.Atoms(*(np.repeat(part, counts[0].size, axis=0) for part in strata)),
-        source == 1,
-        x,
-        y,
-        assignment=0.5,
-        weights=counts.ravel(),
-        weights_are="frequency",
-    )
+    atoms = pb.Atoms(*(np.repeat(part, counts[0].size, axis=0) for part in strata))
+    options = {"weights": counts.ravel(), "weights_are": "frequency"}
+    return make_held_out_units(atoms, source == 1, x, y, assignment=0.5, **options)
+
+
+Source = Literal["both", "observational", "experimental"]
+_PSEUDO = 2.0  # variance of a frequency from n units grows by 2 / n^2 (Agresti, Coull)
+
+
+class LinearMeans(NamedTuple):
+    """Estimates of k means, and how they vary together."""
+
+    estimate: Float[np.ndarray, " k"]
+    # What each cluster adds to the errors; of a row that stands for w units, the root of
+    # w times what each of them adds.
+    influence: Float[np.ndarray, "num_clusters k"]
+    copies: Float[np.ndarray, " num_clusters"]  # units behind a row of the influence
+    caution: Float[np.ndarray, "k eta"]  # what two further units would add to it
+    sample_size: float  # effective number of units behind the estimates
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "k k"]:
+        """Covariance of the estimates: robust, by clusters, and never quite zero.
+
+        A frequency of 0 among n units has no empirical variance; each entry of eta gets
+        2 / n^2 more, as in Agresti and Coull's interval.
+        """
+        count = self.copies.sum()
+        robust = self.influence.T @ self.influence * (count / max(count - 1, 1))
+        return robust + self.caution @ self.caution.T
+
+    @property
+    def standard_error(self) -> Float[np.ndarray, " k"]:
+        """Standard error of each estimate."""
+        return np.sqrt(np.maximum(np.diagonal(self.covariance), 0))
+
+    def skew_margin(
+        self, sign: float | Float[np.ndarray, " k"], z: float
+    ) -> Float[np.ndarray, " k"]:
+        """Returns what an end at z standard errors lacks if the estimate is skewed.
+
+        A studentized mean of skewed values is skewed the other way: an upper end above a
+        rare frequency misses too often. To second order (Hall 1992, section 2.6) an end
+        needs skewness * (2 z^2 + 1) / 6 standard errors more; ends that need less are
+        left as they are. The sign is 1 for upper ends and -1 for lower ones.
+        """
+        power = np.sum(self.influence**2, axis=0)
+        # w units of influence d each: d = influence / sqrt(w), and w d^3 is needed.
+        cubes = np.einsum("nk,n->k", self.influence**3, 1 / np.sqrt(self.copies))
+        skewness = cubes / np.where(power > 0, power, 1) ** 1.5
+        factor = np.maximum(sign * skewness, 0) * (2 * z**2 + 1) / 6
+        return factor * self.standard_error
+
+    def combine(self, matrix: Float[np.ndarray, "m k"]) -> "LinearMeans":
+        """Returns linear combinations of the means."""
+        return self._replace(
+            estimate=matrix @ self.estimate,
+            influence=self.influence @ matrix.T,
+            caution=matrix @ self.caution,
+        )
+
+    def divide(self, denominator: int) -> "LinearMeans":
+        """Divides every mean by one of them, by the delta method."""
+        below = self.estimate[denominator]
+        ratio = self.estimate / below
+        matrix = np.eye(len(ratio))
+        matrix[:, denominator] -= ratio
+        return self.combine(matrix / below)._replace(estimate=ratio)
+
+
+def stack_means(parts: list[LinearMeans]) -> LinearMeans:
+    """Puts means of the same units side by side."""
+    estimate, influence, copies, caution, size = zip(*parts, strict=True)
+    joined = (np.concatenate(estimate), np.concatenate(influence, axis=1), copies[0])
+    return LinearMeans(*joined, np.concatenate(caution), max(size))
+
+
+def linear_means(
+    units: HeldOutUnits,
+    matrix: Float[np.ndarray, "n k eta"],
+    offset: Float[np.ndarray, "n k"],
+    member: Member = None,
+    source: Source = "both",
+) -> LinearMeans:
+    """Estimates the means of k forms over a target population.
+
+    Args:
+      units: rows of both sources.
+      matrix: coefficients of each row over eta = (mu1, mu0, p11, p10, p01, p00).
+      offset: constants of each row.
+      member: weight of each row in a subgroup; it may not depend on choice, arm or
+        outcome, and must mean the same in both sources, as a function of covariates does.
+      source: whose covariates the target has; 'both': of all rows together.
+    """
+    check_option("source", source, ("both", "observational", "experimental"))
+    member = checked_member(units, member)
+    eta = pb.pack_atoms(units.atoms)
+    kind = "units" if source == "both" else f"{source} units"
+    parts = [_normalize(member * target_weights(units, source), kind)]
+    values = [offset + np.einsum("nkc,nc->nk", matrix, eta)]
+    sizes = np.full(eta.shape[1], np.inf)
+    weights = units.weights * member * (1.0 if units.ratio is None else units.ratio)
+    num_arms = pb.BINARY.num_treatments  # mu comes first in eta, the last arm foremost
+    if np.any(matrix[..., num_arms:]):
+        parts.append(
+            _normalize(weights * ~units.is_experimental, "observational units")
+        )
+        cell = units.x * pb.BINARY.num_levels + units.y
+        seen = cell[:, None] == np.arange(pb.BINARY.num_cells)[::-1]
+        gap = seen - eta[:, num_arms:]
+        values.append(np.einsum("nkc,nc->nk", matrix[..., num_arms:], gap))
+        sizes[num_arms:] = _effective(units, parts[-1])
+    for place, arm in enumerate(reversed(range(num_arms))):
+        if np.any(matrix[..., place]):
+            inside, chance = units.in_arm(arm)
+            parts.append(_normalize(weights * inside / chance, f"units in arm {arm}"))
+            values.append(matrix[..., place] * (units.y - eta[:, place])[:, None])
+            sizes[place] = _effective(units, parts[-1])
+    means, rows = [], np.zeros_like(values[0])
+    for share, value in zip(parts, values, strict=True):
+        means.append(share @ value)
+        rows += share[:, None] * (value - means[-1])
+    caution = np.sqrt(_PSEUDO) * np.einsum("n,nkc->kc", parts[0], matrix) / sizes
+    size = sum(_effective(units, share) for share in parts[1:] or parts)
+    # The variance of w independent units of influence d / w is d^2 / w.
+    rows, copies = rows / np.sqrt(units.copies)[:, None], units.copies
+    count = int(units.cluster.max()) + 1
+    if count < len(rows):
+        rows, copies = sum_by(units.cluster, rows), np.ones(count)
+    return LinearMeans(np.sum(means, axis=0), rows, copies, caution, size)
+
+
+def checked_member(units: HeldOutUnits, member: Member) -> PerRow:
+    """Returns the weights of a subgroup; raises unless they are usable."""
+    if member is None:
+        return np.ones(units.num_rows)
+    member = np.asarray(member, float)
+    check_shape("subgroup", member, (units.num_rows,), ", a weight for each row")
+    if not np.all(np.isfinite(member) & (member >= 0)):
+        raise pb.InputError("subgroup", "must have finite weights, none negative.")
+    if not member.any():
+        raise pb.InputError("subgroup", "is empty: no row has a positive weight.")
+    return member
+
+
+def target_weights(units: HeldOutUnits, source: Source) -> PerRow:
+    """Returns the weights of rows in the target population, 0 for other sources."""
+    if source == "both":
+        return units.weights
+    return units.weights * (units.is_experimental == (source == "experimental"))
+
+
+def _normalize(weights: PerRow, what: str) -> PerRow:
+    total = weights.sum()
+    if not total > 0:
+        raise pb.InputError(
+            "subgroup",
+            f"has no {what}; its average needs observational units and both arms of the "
+            "experiment.",
+        )
+    return weights / total
+
+
+def _effective(units: HeldOutUnits, share: PerRow) -> float:
+    """Returns the effective number of units behind a weighted mean."""
+    return 1 / float(np.sum(share**2 / units.copies))

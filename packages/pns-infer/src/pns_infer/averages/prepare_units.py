@@ -3,12 +3,94 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+import pns_bounds as pb
+from jaxtyping import Float
+from scipy import optimize, special, stats
 
-from pns_infer.averages.arm_shift import ArmShift, shift_arms
-from pns_infer.averages.held_out import HeldOutUnits
-from pns_infer.averages.linear_means import Source
-from pns_infer.averages.source_model import SourceComparison, target_ratio
+from pns_infer.averages.covariate_tests import SourceComparison, target_ratio
+from pns_infer.averages.held_out import (
+    HeldOutUnits,
+    IntPerRow,
+    PerRow,
+    Source,
+    linear_means,
+)
+
+_MOST = 12.0  # of a shift, on the logit scale
+
+
+class ArmShift(NamedTuple):
+    """How far the model's mean of each arm was off, and how it was shifted."""
+
+    shift: Float[np.ndarray, "num_folds treatments"]  # added to the logit of mu
+    gap: Float[np.ndarray, " treatments"]  # mean outcome minus mean mu before the shift
+    standard_error: Float[np.ndarray, " treatments"]  # of the gaps
+    p_value: float  # of both gaps; small if model and trial disagree beyond noise
+
+
+def shift_arms(units: HeldOutUnits, fold: IntPerRow) -> tuple[HeldOutUnits, ArmShift]:
+    """Shifts the logit of mu in each arm, by an intercept fitted on the other folds.
+
+    The shifted mu need not be compatible with the joint law, which no average needs.
+    """
+    names = np.unique(fold)
+    mu = units.atoms.mu.copy()
+    shift = np.zeros((len(names), mu.shape[1]))
+    for place, name in enumerate(names):
+        out = fold == name
+        for arm in range(mu.shape[1]):
+            inside, chance = units.in_arm(arm)
+            inside = inside & ~out
+            if not inside.any():
+                raise pb.InputError(
+                    "fold", f"{name} holds all units of arm {arm}; use fewer folds."
+                )
+            weights = (units.weights / chance)[inside]
+            logit = _logit(units.atoms.mu[:, arm])
+            unit = weights.sum() / units.copies[inside].sum()
+            found = _intercept(logit[inside], units.y[inside], weights, unit)
+            mu[out, arm] = special.expit(logit[out] + found)
+            shift[place, arm] = found
+    shifted = units._replace(atoms=pb.Atoms(units.atoms.joint, mu))
+    return shifted, ArmShift(shift, *_gaps(units))
+
+
+def _logit(mu: PerRow) -> PerRow:
+    return special.logit(np.clip(mu, 1e-9, 1 - 1e-9))  # finite at 0 and 1
+
+
+def _intercept(logit: PerRow, y: IntPerRow, weights: PerRow, unit: float) -> float:
+    """Finds the shift at which predictions and outcomes have the same sum.
+
+    A further unit, of the mean weight `unit`, whose outcome is the model's own mean keeps
+    the shift finite.
+    """
+    extra = np.clip(np.average(special.expit(logit), weights=weights), 1e-9, 1 - 1e-9)
+
+    def gap(shift: float) -> float:
+        own = extra - special.expit(special.logit(extra) + shift)
+        return float(weights @ (y - special.expit(logit + shift)) + unit * own)
+
+    for end, sign in ((-_MOST, -1), (_MOST, 1)):  # the gap falls with the shift
+        if sign * gap(end) >= 0:
+            return end
+    return optimize.brentq(gap, -_MOST, _MOST, xtol=1e-14)
+
+
+def _gaps(
+    units: HeldOutUnits,
+) -> tuple[Float[np.ndarray, " treatments"], Float[np.ndarray, " treatments"], float]:
+    """Measures outcome minus mu over experimental rows, and tests both at once."""
+    num_arms = units.atoms.mu.shape[1]
+    arms = np.eye(num_arms, pb.BINARY.num_raw)[::-1]  # the last comes first in eta
+    matrix = np.broadcast_to(arms, (units.num_rows, *arms.shape))
+    means = linear_means(
+        units._replace(ratio=None), matrix, -units.atoms.mu, None, "experimental"
+    )
+    inverse = np.linalg.pinv(means.covariance, hermitian=True)
+    statistic = means.estimate @ inverse @ means.estimate
+    p_value = float(stats.chi2.sf(statistic, num_arms))
+    return means.estimate, means.standard_error, p_value
 
 
 class PreparedUnits(NamedTuple):
@@ -46,7 +128,7 @@ class PreparedUnits(NamedTuple):
 
 def prepare_units(
     units: HeldOutUnits,
-    fold: Int[np.ndarray, " n"],
+    fold: IntPerRow,
     comparison: SourceComparison,
     source: Source = "both",
 ) -> PreparedUnits:

@@ -1,23 +1,38 @@
-"""The multiplier bootstrap by shared solves: a function and its result.
+"""The multiplier bootstrap by shared solves: shifts, and draws at new points.
 
 The vocabulary is that of `problem`. (The paper solves anew for each point:
-`per_point_draws`, kept as a reference.)
+`per_point_draws`, kept as a slow reference.)
 """
 
 import dataclasses
 import enum
+import functools
 import warnings
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
-from pns_infer.bootstrap.curvature import multiplied_scores
-from pns_infer.bootstrap.draws import Points, bootstrap_draws, split_inputs
-from pns_infer.bootstrap.equation import Equation, check_cells, make_equation
-from pns_infer.bootstrap.problem import BootstrapProblem, ModelFunction, SolveConfig
+from pns_infer.bootstrap.problem import (
+    BootstrapProblem,
+    Equation,
+    ModelFunction,
+    SolveConfig,
+    check_cells,
+    influence,
+    make_equation,
+    multiplied_scores,
+    multipliers,
+)
 from pns_infer.bootstrap.solve import make_solver
-from pns_infer.core.inputs import check_at_least
+from pns_infer.core.inputs import check_at_least, check_shape
+
+Points = Shaped[Array | np.ndarray, "num_points d"]
+
+Shifts = Float[Array | np.ndarray, "num_draws num_parameters"]
 
 _DEFAULT = SolveConfig()
 
@@ -123,7 +138,7 @@ def solve_bootstrap(
     Args:
       key: decides the multipliers.
       problem: the estimator.
-      params: the estimate, where Psi is 0; a pair for a TwoStage.
+      params: the estimate, where Psi is 0; a pair if outputs are.
       z: covariates of the cells.
       counts: units of each cell and column.
       num_draws: of the bootstrap; more leave the earlier ones unchanged.
@@ -136,14 +151,14 @@ def solve_bootstrap(
     Example:
       >>> import jax
       >>> import jax.numpy as jnp
-      >>> from pns_infer import BootstrapProblem, CountColumns
+      >>> from pns_infer import BootstrapProblem
       >>> def outputs(params, z):
       ...     return z @ params
       >>> def nll(logit, counts):
       ...     logits = jnp.concatenate([logit, -logit], axis=1)
       ...     return jnp.sum(counts * jax.nn.softplus(logits), axis=1)
-      >>> columns = CountColumns(trial=(0, 0), source=(0, 0))  # outcomes of one source
-      >>> problem = BootstrapProblem(outputs, nll=nll, columns=columns)
+      >>> # Both columns are outcomes of one trial, and of one source.
+      >>> problem = BootstrapProblem(outputs, nll=nll, trial=(0, 0), source=(0, 0))
       >>> z, counts = jnp.ones((1, 1)), jnp.array([[20.0, 80.0]])
       >>> params = jnp.log(jnp.array([[4.0]]))  # the logit of 80 of 100
       >>> result = solve_bootstrap(jax.random.key(0), problem, params, z, counts)
@@ -152,7 +167,7 @@ def solve_bootstrap(
       (True, True)
     """
     z, counts = jnp.asarray(z, float), jnp.asarray(counts, float)
-    check_cells(z, counts, problem.columns)
+    check_cells(z, counts, problem)
     check_at_least("num_draws", num_draws, 2)
     moving, inputs = split_inputs(problem, params, z)
     equation = make_equation(problem, moving, inputs, counts, config.rows_per_batch)
@@ -175,3 +190,148 @@ def solve_bootstrap(
     if not result.converged:
         warnings.warn(result.message, NotConvergedWarning, stacklevel=2)
     return result
+
+
+def bootstrap_draws(
+    problem: BootstrapProblem,
+    params: PyTree,
+    shifts: Shifts,
+    z: Points,
+    function: ModelFunction | None = None,
+    points_per_chunk: int = 1024,
+) -> PyTree[Float[np.ndarray, "num_draws num_points ..."]]:
+    """Evaluates every draw at points z, to first order in the shift.
+
+    With the shifts of a bootstrap on disk, this is all that new points need; no
+    training data are read.
+
+    Args:
+      problem: that was solved.
+      params: the estimate, of the whole network: a pair if outputs are.
+      shifts: of the solves.
+      z: the points.
+      function: maps params (of the head alone for scope='last_layer', where z are then
+        features) and z to what is wanted; the outputs if None. To stay inside a
+        nonlinear constraint, take the outputs and apply the link to their draws.
+      points_per_chunk: points at a time.
+
+    Returns:
+      What the function returns, with a leading axis [num_draws, m, ...]: its value at the
+      estimate plus its Jacobian times the shift.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from pns_infer import BootstrapProblem
+      >>> def outputs(params, z):
+      ...     return z * params**2
+      >>> problem = BootstrapProblem(outputs, nll=lambda outputs, counts: None)
+      >>> params, shifts = jnp.array([3.0]), jnp.array([[0.1], [-0.2]])
+      >>> draws = bootstrap_draws(problem, params, shifts, z=jnp.array([[1.0], [10.0]]))
+      >>> draws[:, :, 0].astype(float).round(3).tolist()  # z (9 + 6 shift)
+      [[9.6, 96.0], [7.8, 78.0]]
+    """
+    function = problem.function if function is None else function
+    params, inputs = split_inputs(problem, params, jnp.asarray(z))
+    return shifted_values(function, params, shifts, inputs, points_per_chunk)
+
+
+def shifted_values(
+    function: ModelFunction,
+    params: PyTree,
+    shifts: Shifts,
+    z: Points,
+    points_per_chunk: int = 1024,
+) -> PyTree[Float[np.ndarray, "num_draws num_points ..."]]:
+    """Evaluates a function at shifted parameters, to first order.
+
+    It is compiled once for each function, so pass the same one again.
+    """
+    z, shifts = jnp.asarray(z), jnp.asarray(shifts)
+    num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+    check_shape("shifts", shifts, ("num_draws", num_parameters))
+    # A power of two of them: the last block of many points then compiles nothing.
+    size = min(points_per_chunk, 1 << (max(len(z), 1) - 1).bit_length())
+    missing = -len(z) % size
+    filled = jnp.concatenate([z, jnp.repeat(z[:1], missing, axis=0)])
+    parts = [
+        jax.tree.map(np.asarray, _shifted(function, params, shifts, block))
+        for block in jnp.split(filled, len(filled) // size)
+    ]
+    return jax.tree.map(
+        lambda *leaves: np.concatenate(leaves, axis=1)[:, : len(z)], *parts
+    )
+
+
+def split_inputs(
+    problem: BootstrapProblem, params: PyTree, z: Float[Array, "n d"], size: int = 8192
+) -> tuple[PyTree, Float[Array, "n width"]]:
+    """Returns parameters and inputs of what is bootstrapped: head and features."""
+    if problem.scope == "full" or not isinstance(problem.outputs, tuple):
+        return params, z
+    body, head = params
+    parts = [
+        _apply(problem.outputs[0], body, z[i : i + size])
+        for i in range(0, len(z), size)
+    ]
+    return head, jnp.concatenate(parts)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _apply(function: ModelFunction, params: PyTree, z: jax.Array) -> jax.Array:
+    return function(params, z)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _shifted(
+    function: ModelFunction, params: PyTree, shifts: jax.Array, z: jax.Array
+) -> Any:
+    vector, unravel = ravel_pytree(params)
+    value, push = jax.linearize(lambda v: function(unravel(v), z), vector)
+    moved = jax.lax.map(push, shifts, batch_size=min(16, len(shifts)))
+    return jax.tree.map(lambda a, b: a[None] + b, value, moved)
+
+
+def per_point_draws(
+    result: BootstrapResult, z: Points, function: ModelFunction | None = None
+) -> Float[np.ndarray, "num_draws num_points ..."]:
+    """Computes the draws of a bootstrap again, point by point, without its shifts.
+
+    For every number at every point one solve gives the influence of each column of each
+    cell, and each draw sums multiplied influences.
+
+    Returns what `BootstrapResult.draws` returns, for a function with one array as its
+    result.
+    """
+    problem, equation = result.problem, result.equation
+    function = problem.function if function is None else function
+    params, inputs = split_inputs(problem, result.params, jnp.asarray(z))
+    solve = make_solver(equation, result.config, transpose=True)
+    points = []
+    for i in range(len(inputs)):
+        value, gradients = _value_and_gradients(function, params, inputs[i : i + 1])
+        solution, _ = solve(gradients)
+        influences = jnp.stack(
+            [influence(equation, direction) for direction in solution]
+        ).reshape(len(gradients), -1)
+        moved = np.stack(
+            [
+                np.asarray(influences @ multipliers(result.key, equation, draw).ravel())
+                for draw in range(result.num_draws)
+            ]
+        )
+        shape = (result.num_draws, *value.shape)
+        points.append(np.asarray(value)[None] - moved.reshape(shape))
+    return np.concatenate(points, axis=1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _value_and_gradients(
+    function: ModelFunction, params: PyTree, point: Float[Array, "1 width"]
+) -> tuple[Float[Array, "1 ..."], Float[Array, "numbers num_parameters"]]:
+    vector, unravel = ravel_pytree(params)
+
+    def at_point(v: jax.Array) -> jax.Array:
+        return function(unravel(v), point)
+
+    value = at_point(vector)
+    return value, jax.jacrev(at_point)(vector).reshape(-1, len(vector))

@@ -26,52 +26,35 @@ alone, so J is not symmetric:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pns_bounds as pb
-from jaxtyping import Array, Float, PyTree
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from pns_infer.core.inputs import check_at_least, check_option
+from pns_infer.core.inputs import check_at_least, check_option, check_shape
 
 Scope = Literal["full", "last_layer"]
 Curvature = Literal["hessian", "ggn", "estimating_equation"]
 ModelFunction = Callable[[Any, jax.Array], Any]  # of params and z
 
 
-class CountColumns(NamedTuple):
-    """What the columns of `counts` are.
-
-    Attributes:
-      trial: columns of the same trial are its outcomes; their probabilities sum to 1.
-      source: the source a column belongs to; each is divided by its own size.
-    """
-
-    trial: tuple[int, ...]
-    source: tuple[int, ...]
-
-
+# The observational cells (x, y), then the experimental outcomes of each arm.
 _CELLS = range(pb.BINARY.num_cells)
-TWO_SOURCES = CountColumns(
-    trial=(*(0 for _ in _CELLS), *(1 + i // pb.BINARY.num_levels for i in _CELLS)),
-    source=(*(0 for _ in _CELLS), *(1 for _ in _CELLS)),
-)
-"""The observational cells (x, y), then the experimental outcomes of each arm."""
+_TRIALS = (*(0 for _ in _CELLS), *(1 + i // pb.BINARY.num_levels for i in _CELLS))
+_SOURCES = (*(0 for _ in _CELLS), *(1 for _ in _CELLS))
 
 
 class TwoStage(NamedTuple):
-    """A network as features and a last layer; its params are a pair (body, head).
+    """Features and head as one function, equal to another of the same two."""
 
-    Itself a function of params and z, and equal to another of the same two functions.
-
-    Attributes:
-      features: maps body parameters and z [n, d] to features [n, width].
-      head: maps head parameters and features [n, width] to outputs [n, k].
-    """
-
-    features: Callable[[Any, jax.Array], jax.Array]
-    head: Callable[[Any, jax.Array], jax.Array]
+    features: ModelFunction
+    head: ModelFunction
 
     def __call__(self, params: PyTree, z: Float[Array, "n d"]) -> Float[Array, "n k"]:
         """Evaluates the whole network."""
@@ -88,40 +71,46 @@ class BootstrapProblem:
     lambdas never are), so define them once.
 
     Attributes:
-      outputs: maps params and z [n, d] to outputs [n, k]; or a TwoStage.
+      outputs: maps params and z [n, d] to outputs [n, k]; or a pair of functions: the
+        features [n, width] of params and z, and the head, which maps its params and
+        features to outputs. Then params are a pair (body, head).
       nll: maps outputs [n, k] and counts [n, c] to the negative log-likelihood of each
         cell [n]; linear in the counts, and for a single count -log of its probability.
       frozen_nll: instead of `nll`, if training stops gradients at a part of the outputs:
         maps outputs, frozen outputs and counts to [n].
-      columns: what the columns of counts are.
-      scope: 'full', or 'last_layer' (needs a TwoStage), which takes the features as
-        fixed.
+      trial: of each column of counts; columns of the same trial are its outcomes, whose
+        probabilities sum to 1. By default those of log and arms, in the order of
+        `pns_bounds.Atoms`.
+      source: of each column; each source is divided by its own size.
+      scope: 'full', or 'last_layer', which takes the features of a pair as fixed.
     """
 
-    outputs: Callable[[Any, jax.Array], jax.Array] | TwoStage
+    outputs: ModelFunction | tuple[ModelFunction, ModelFunction]
     _: dataclasses.KW_ONLY
     nll: Callable[[jax.Array, jax.Array], jax.Array] | None = None
     frozen_nll: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
-    columns: CountColumns = TWO_SOURCES
+    trial: tuple[int, ...] = _TRIALS
+    source: tuple[int, ...] = _SOURCES
     scope: Scope = "full"
 
     def __post_init__(self) -> None:
         check_option("scope", self.scope, ("full", "last_layer"))
         if (self.nll is None) == (self.frozen_nll is None):
             raise pb.InputError("nll", "or frozen_nll must be given, and not both.")
-        if self.scope == "last_layer" and not isinstance(self.outputs, TwoStage):
+        if self.scope == "last_layer" and not isinstance(self.outputs, tuple):
             raise pb.InputError(
-                "outputs", "must be a TwoStage of features and head for the last layer."
+                "outputs", "must be a pair of features and head for the last layer."
             )
-        if len(self.columns.source) != len(self.columns.trial):
-            raise pb.InputError("columns", "need a trial and a source for each column.")
+        if len(self.source) != len(self.trial):
+            raise pb.InputError("trial", "and source must have one entry per column.")
 
     @property
-    def function(self) -> Callable[[Any, jax.Array], jax.Array]:
+    def function(self) -> ModelFunction:
         """What is bootstrapped: the head alone for scope='last_layer'."""
-        if self.scope == "last_layer" and isinstance(self.outputs, TwoStage):
-            return self.outputs.head
-        return self.outputs
+        if not isinstance(self.outputs, tuple):
+            return self.outputs
+        network = TwoStage(*self.outputs)
+        return network.head if self.scope == "last_layer" else network
 
     def losses(
         self,
@@ -174,3 +163,164 @@ class SolveConfig:
             check_at_least(name, getattr(self, name), 0)
         for name in ("max_iterations", "rows_per_batch", "draws_per_batch"):
             check_at_least(name, getattr(self, name), 1)
+
+
+Vector = Float[Array, " num_parameters"]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["params", "inputs", "counts", "sizes"],
+    meta_fields=["problem"],
+)
+@dataclasses.dataclass(frozen=True)
+class Equation:
+    """Psi around the estimate; the last batch of cells is filled with empty ones.
+
+    Nothing is compiled twice for equal problems and arrays of the same shapes.
+    """
+
+    problem: BootstrapProblem
+    params: PyTree  # the estimate, of the bootstrapped function
+    inputs: Float[Array, "num_batches batch width"]  # covariates, or features
+    counts: Float[Array, "num_batches batch num_columns"]
+    sizes: Float[Array, " num_columns"]  # units in the source of each column
+
+    @property
+    def vector(self) -> Vector:
+        """The parameters as one vector, in the order of `ravel_pytree`."""
+        return ravel_pytree(self.params)[0]
+
+    @property
+    def num_parameters(self) -> int:
+        """Length of the vector."""
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(self.params))
+
+    def outputs(
+        self, vector: Vector, inputs: Float[Array, "n width"]
+    ) -> Float[Array, "n k"]:
+        """Evaluates the bootstrapped function."""
+        return self.problem.function(ravel_pytree(self.params)[1](vector), inputs)
+
+
+def check_cells(
+    z: Float[Array, "num_cells d"],
+    counts: Float[Array, "num_cells num_columns"],
+    problem: BootstrapProblem,
+) -> None:
+    """Raises unless every source has units, with finite covariates."""
+    check_shape("z", z, ("n", "d"))
+    check_shape("counts", counts, (len(z), len(problem.trial)))
+    if not bool(jnp.all(jnp.isfinite(counts) & (counts >= 0))):
+        raise pb.InputError("counts", "must be finite and not negative.")
+    if not bool(jnp.all(jnp.isfinite(z))):
+        raise pb.InputError("z", "must be finite.")
+    for source in sorted(set(problem.source)):
+        if not float(counts[:, np.array(problem.source) == source].sum()) > 0:
+            raise pb.InputError("counts", f"of source {source} are all 0: no units.")
+
+
+def make_equation(
+    problem: BootstrapProblem,
+    params: PyTree,
+    inputs: Float[Array, "num_cells width"],
+    counts: Float[Array, "num_cells num_columns"],
+    batch: int,
+) -> Equation:
+    """Cuts cells into batches of equal size."""
+    source = np.array(problem.source)
+    by_source = np.bincount(source, np.asarray(counts, float).sum(axis=0))
+    batch = min(batch, len(inputs))
+    missing = -len(inputs) % batch
+    inputs = jnp.concatenate([inputs, jnp.repeat(inputs[:1], missing, axis=0)])
+    counts = jnp.concatenate([counts, jnp.zeros((missing, counts.shape[1]))])
+    return Equation(
+        problem=problem,
+        params=params,
+        inputs=inputs.reshape(-1, batch, inputs.shape[1]),
+        counts=counts.reshape(-1, batch, counts.shape[1]),
+        sizes=jnp.asarray(by_source[source], counts.dtype),
+    )
+
+
+def batch_multipliers(
+    key: PRNGKeyArray, draw: int | Array, number: int | Array, shape: tuple[int, ...]
+) -> Float[Array, "batch num_columns"]:
+    """Makes the multipliers of one draw for batch `number` of the cells."""
+    key = jax.random.fold_in(jax.random.fold_in(key, draw), number)
+    return jax.random.normal(key, shape)
+
+
+def multipliers(
+    key: PRNGKeyArray, equation: Equation, draw: int
+) -> Float[Array, "num_cells num_columns"]:
+    """Makes the multipliers of one draw for all cells, the empty ones too."""
+    num_batches, *shape = equation.counts.shape
+    return jnp.concatenate(
+        [batch_multipliers(key, draw, i, tuple(shape)) for i in range(num_batches)]
+    )
+
+
+def output_gradient(
+    problem: BootstrapProblem,
+    outputs: Float[Array, "n k"],
+    frozen: Float[Array, "n k"],
+    weights: Float[Array, "n c"],
+) -> Float[Array, "n k"]:
+    """Differentiates the weighted loss by the outputs, the frozen ones held."""
+    return jax.grad(lambda o: jnp.sum(problem.losses(o, frozen, weights)))(outputs)
+
+
+@jax.jit
+def multiplied_scores(
+    equation: Equation, key: PRNGKeyArray, draws: Int[Array, " d"]
+) -> Float[Array, "d num_parameters"]:
+    """Sums multiplied scores: G of each of these draws."""
+    problem, vector = equation.problem, equation.vector
+
+    def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
+        number, inputs, counts = batch
+        outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), vector)
+
+        def of_draw(draw: jax.Array) -> jax.Array:
+            normals = batch_multipliers(key, draw, number, counts.shape)
+            weights = jnp.sqrt(counts) * normals / equation.sizes
+            return pull(output_gradient(problem, outputs, outputs, weights))[0]
+
+        return total + jax.vmap(of_draw)(draws), None
+
+    start = jnp.zeros((len(draws), len(vector)), vector.dtype)
+    numbers = jnp.arange(len(equation.inputs))
+    numbered = (numbers, equation.inputs, equation.counts)
+    return jax.lax.scan(add, start, numbered)[0]
+
+
+@jax.jit
+def influence(
+    equation: Equation, direction: Vector
+) -> Float[Array, "num_batches batch num_columns"]:
+    """Computes each cell's and column's score along a direction, times sqrt(count) / n."""
+
+    def of_batch(batch: tuple) -> jax.Array:
+        inputs, counts = batch
+        outputs, change = jax.jvp(
+            lambda v: equation.outputs(v, inputs), (equation.vector,), (direction,)
+        )
+        _, scores = column_scores(equation.problem, outputs, counts.shape)
+        along = jnp.einsum("cnk,nk->nc", scores, change)
+        return along * jnp.sqrt(counts) / equation.sizes
+
+    return jax.lax.map(of_batch, (equation.inputs, equation.counts))
+
+
+def column_scores(
+    problem: BootstrapProblem, outputs: Float[Array, "n k"], shape: tuple[int, ...]
+) -> tuple[Float[Array, "c n"], Float[Array, "c n k"]]:
+    """Evaluates the loss of one unit in each column, and its gradient by the outputs."""
+
+    def of_column(column: jax.Array) -> tuple[jax.Array, jax.Array]:
+        weights = jnp.broadcast_to(column, shape)
+        loss = problem.losses(outputs, outputs, weights)
+        return loss, output_gradient(problem, outputs, outputs, weights)
+
+    return jax.vmap(of_column)(jnp.eye(shape[1], dtype=outputs.dtype))

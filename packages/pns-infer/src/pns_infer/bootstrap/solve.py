@@ -1,4 +1,18 @@
-"""Solves (J + damping) x = b for many right-hand sides, and says how well."""
+"""The derivative J of the estimating equation, and solves of (J + damping) x = b.
+
+Symbols are those of `problem`. Few parameters: J is formed and factored. At a cell the
+Fisher matrix of the outputs is the sum of r r^T over a few vectors r: with the anchored
+network three for the joint law and one for each arm, fewer where a source has no units. The
+gradient of r^T outputs is then a row of a matrix A, and 'ggn' is A^T A. Its cost is the
+number of rows of A times the square of the number of parameters; how many units share a
+cell does not matter.
+
+Many parameters: iterative solves. Few directions hold most of the curvature of a network:
+of 52,358 eigenvalues about 130 exceed a damping of 0.001. A randomized Nystrom approximation
+finds them from as many products as its rank, and conjugate gradients are left with the rest,
+which damping dominates. (Frangella, Tropp and Udell, Randomized Nystrom preconditioning,
+SIAM Journal on Matrix Analysis and Applications, 2023.)
+"""
 
 import functools
 import warnings
@@ -6,17 +20,229 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 from jax.scipy.sparse.linalg import cg, gmres
 from jaxtyping import Array, Float
 from scipy import linalg
 
-from pns_infer.bootstrap.curvature import dense_matrix, product
-from pns_infer.bootstrap.equation import Equation
-from pns_infer.bootstrap.gauss_newton import gauss_newton_matrix
-from pns_infer.bootstrap.preconditioner import Preconditioner, make_preconditioner
-from pns_infer.bootstrap.problem import Curvature, SolveConfig
+from pns_infer.bootstrap.problem import (
+    Curvature,
+    Equation,
+    SolveConfig,
+    Vector,
+    column_scores,
+    output_gradient,
+)
+
+
+def product(
+    equation: Equation,
+    curvature: Curvature,
+    damping: float | Float[Array, ""],
+    direction: Vector,
+) -> Vector:
+    """Computes (J + damping) direction."""
+    of_batch = {
+        "ggn": _ggn_product,
+        "hessian": functools.partial(_score_derivative, hold=True),
+        "estimating_equation": functools.partial(_score_derivative, hold=False),
+    }[curvature]
+
+    def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
+        part = of_batch(equation, *batch, direction)
+        return total + part, None
+
+    batches = (equation.inputs, equation.counts)
+    return jax.lax.scan(add, damping * direction, batches)[0]
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def dense_matrix(
+    equation: Equation, curvature: Curvature
+) -> Float[Array, "num_parameters num_parameters"]:
+    """Forms J, 64 columns at a time."""
+    vector = equation.vector
+    columns = jax.lax.map(
+        functools.partial(product, equation, curvature, 0.0),
+        jnp.eye(len(vector), dtype=vector.dtype),
+        batch_size=min(64, len(vector)),
+    )
+    return columns.T  # row i of the products is J e_i
+
+
+def _score_derivative(
+    equation: Equation,
+    inputs: Float[Array, "n width"],
+    counts: Float[Array, "n c"],
+    direction: Vector,
+    hold: bool,
+) -> Vector:
+    """Differentiates a batch's part of Psi, the frozen argument held or live."""
+
+    def psi(v: jax.Array) -> jax.Array:
+        outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), v)
+        frozen = jax.lax.stop_gradient(outputs) if hold else outputs
+        weights = counts / equation.sizes
+        return pull(output_gradient(equation.problem, outputs, frozen, weights))[0]
+
+    return jax.jvp(psi, (equation.vector,), (direction,))[1]
+
+
+def _ggn_product(
+    equation: Equation,
+    inputs: Float[Array, "n width"],
+    counts: Float[Array, "n c"],
+    direction: Vector,
+) -> Vector:
+    """Multiplies by Jacobian transposed, Fisher matrix of the outputs, and Jacobian."""
+    outputs, push = jax.linearize(
+        lambda v: equation.outputs(v, inputs), equation.vector
+    )
+    fisher = output_fisher(equation, outputs, counts)
+    change = jnp.einsum("nij,nj->ni", fisher, push(direction))
+    return jax.linear_transpose(push, equation.vector)(change)[0]
+
+
+def output_fisher(
+    equation: Equation, outputs: Float[Array, "n k"], counts: Float[Array, "n c"]
+) -> Float[Array, "n k k"]:
+    """Computes the expected curvature of the loss in the outputs.
+
+    For each trial (group of columns) it is the number of units times the sum over
+    outcomes of probability times score times its transpose.
+    """
+    losses, scores = column_scores(equation.problem, outputs, counts.shape)
+    trial = np.array(equation.problem.trial)
+    same = jnp.asarray(trial[:, None] == trial[None, :], counts.dtype)
+    expected = jnp.exp(-losses).T * (counts @ same) / equation.sizes  # [n, c]
+    return jnp.einsum("nc,cni,cnj->nij", expected, scores, scores)
+
+
+_ROWS = 8192  # of A at a time
+
+
+def gauss_newton_matrix(
+    equation: Equation,
+) -> Float[np.ndarray, "num_parameters num_parameters"]:
+    """Forms the matrix 'ggn', without damping.
+
+    Rows are multiplied in the precision of the parameters; the products, each of several
+    thousand rows, are added in double precision.
+    """
+    inputs, roots = _split_fisher(equation)
+    size = min(_ROWS, equation.counts[..., 0].size * roots.shape[1])
+    total = np.zeros((equation.num_parameters, equation.num_parameters))
+    for start in range(0, len(roots), size):
+        parts = [part[start : start + size] for part in (inputs, roots)]
+        count = len(parts[0])
+        # Filled up, so that nothing is compiled for the last ones.
+        filled = [np.pad(part, ((0, size - count), (0, 0))) for part in parts]
+        rows = np.asarray(_gradients(equation, *filled))[:count]
+        total += rows.T @ rows  # NumPy computes one triangle of this product
+    return total
+
+
+def _split_fisher(
+    equation: Equation,
+) -> tuple[Float[np.ndarray, "num_rows width"], Float[np.ndarray, "num_rows k"]]:
+    """Writes each Fisher matrix as a sum of r r^T; returns inputs and r of each term.
+
+    Terms below the rounding error of the cell's largest are left out.
+    """
+    fisher = np.asarray(_fisher_matrices(equation))
+    precision = np.finfo(fisher.dtype).eps
+    fisher = fisher.reshape(-1, *fisher.shape[2:])
+    if not np.all(np.isfinite(fisher)):
+        raise pb.InputError("params", "must be finite, and so must the outputs.")
+    values, vectors = np.linalg.eigh(fisher)
+    cell, term = np.nonzero(values > precision * values[:, -1:].clip(min=0))
+    roots = vectors[cell, :, term] * np.sqrt(values[cell, term])[:, None]
+    inputs = np.asarray(equation.inputs).reshape(len(fisher), -1)
+    return inputs[cell], roots
+
+
+@jax.jit
+def _fisher_matrices(equation: Equation) -> Float[Array, "num_batches batch k k"]:
+    def of_batch(batch: tuple) -> jax.Array:
+        inputs, counts = batch
+        outputs = equation.outputs(equation.vector, inputs)
+        return output_fisher(equation, outputs, counts)
+
+    return jax.lax.map(of_batch, (equation.inputs, equation.counts))
+
+
+@jax.jit
+def _gradients(
+    equation: Equation, inputs: Float[Array, "n width"], roots: Float[Array, "n k"]
+) -> Float[Array, "n num_parameters"]:
+    """Computes the gradient of each row's combination of outputs."""
+
+    def of_row(row: jax.Array, root: jax.Array) -> jax.Array:
+        return jax.grad(lambda v: equation.outputs(v, row[None])[0] @ root)(
+            equation.vector
+        )
+
+    return jax.vmap(of_row)(inputs, roots)
+
+
+_PRECISION = 1e-6  # of a product in single precision, beside the largest eigenvalue
+
+
+class Preconditioner(NamedTuple):
+    """Shrinks a vector along some directions, and leaves it as it is along the rest."""
+
+    basis: Float[Array | np.ndarray, "rank num_parameters"]  # orthonormal
+    shrinkage: Float[Array | np.ndarray, " rank"]  # the part that is taken away
+
+    def __call__(self, vector: Vector) -> Vector:
+        """Multiplies by the approximate inverse, up to a factor."""
+        return vector - (self.shrinkage * (self.basis @ vector)) @ self.basis
+
+
+def make_preconditioner(equation: Equation, config: SolveConfig) -> Preconditioner:
+    """Approximates the inverse of 'ggn' with damping; does nothing for other curvatures.
+
+    Those may be negative, where a Nystrom approximation does not exist.
+    """
+    num_parameters = equation.num_parameters
+    wanted = config.preconditioner_rank if config.curvature == "ggn" else 0
+    rank = min(wanted, num_parameters)
+    rng = np.random.default_rng(0)  # decides how quickly solves end, not where
+    sketch = np.linalg.qr(rng.standard_normal((num_parameters, rank)))[0].T
+    dtype, size = jax.dtypes.canonicalize_dtype(float), config.draws_per_batch
+    products = [
+        np.asarray(_products(equation, sketch[i : i + size].astype(dtype)), float)
+        for i in range(0, rank, size)
+    ]
+    values, basis = _leading_pairs(sketch, np.concatenate(products or [sketch]))
+    smallest = np.min(values, initial=np.inf)
+    shrinkage = 1 - (smallest + config.damping) / (values + config.damping)
+    return Preconditioner(basis.astype(dtype), shrinkage.astype(dtype))
+
+
+def _leading_pairs(
+    sketch: Float[np.ndarray, "rank p"], products: Float[np.ndarray, "rank p"]
+) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, "r p"]]:
+    """Finds eigenvalues and eigenvectors of the approximation, those beyond rounding.
+
+    With S the sketch and Y = S J, both by rows, the approximation is Y^T (S Y^T)^-1 Y.
+    """
+    core = sketch @ products.T
+    values, vectors = np.linalg.eigh((core + core.T) / 2)
+    kept = values > _PRECISION * np.max(values, initial=0)
+    half = (vectors[:, kept] / np.sqrt(values[kept])).T @ products
+    values, vectors = np.linalg.eigh(half @ half.T)
+    return values, (vectors / np.sqrt(values)).T @ half
+
+
+@jax.jit
+def _products(
+    equation: Equation, directions: Float[Array, "d num_parameters"]
+) -> Float[Array, "d num_parameters"]:
+    return jax.vmap(functools.partial(product, equation, "ggn", 0.0))(directions)
+
 
 Vectors = Float[np.ndarray, "d num_parameters"]
 Residuals = Float[np.ndarray, " d"]  # relative

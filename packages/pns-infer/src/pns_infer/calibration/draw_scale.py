@@ -1,4 +1,8 @@
-"""Calibration of draws: one factor on their deviations, chosen on held-out units.
+"""Draws as raw numbers, on whose scale they are shifted, scaled and calibrated.
+
+Raw numbers are logits of the cells, then anchors: the anchor of an arm is the logit of the
+position of mu between the limits that the joint law sets, see `pns_bounds.anchor`. So
+whatever is done to raw numbers, they stand for a compatible law.
 
 Draws of a network may be too much alike, or too different. If their deviations are right,
 then averaged over the draws the *joint* probability of what happened to a group of similar
@@ -14,16 +18,129 @@ from jaxtyping import Float, Int, Num
 from scipy import special
 
 from pns_infer.calibration.neighborhoods import neighborhoods
-from pns_infer.calibration.raw_numbers import (
-    from_raw,
-    raw_shift,
-    scale_about_mean,
-    to_raw,
+from pns_infer.core.inputs import (
+    Trials,
+    check_shape,
+    checked_atoms,
+    map_threads,
+    trial_counts,
+    trial_laws,
 )
-from pns_infer.core.inputs import check_shape, checked_atoms
-from pns_infer.core.trials import Trials, trial_counts, trial_laws
 
 Array = Any  # NumPy or JAX
+_OUTERMOST = float(special.logit(0.999))  # anchor that a center at its limit moves to
+
+
+def to_raw(atoms: pb.Atoms) -> Float[Array, "*points raw"]:
+    """Computes the raw numbers of compatible atoms."""
+    joint, mu = atoms
+    xp = mu.__array_namespace__()
+    tiny = float(np.finfo(mu.dtype).tiny)  # what underflowed is moved just inside
+    logits = xp.log(xp.maximum(joint, tiny))
+    logits = logits.reshape(*joint.shape[:-2], pb.BINARY.num_cells)
+    return xp.concatenate(
+        [logits, pb.anchor_inverse(atoms, boundary="inside")], axis=-1
+    )
+
+
+def from_raw(raw: Float[Array, "*points raw"]) -> pb.Atoms:
+    """Computes the compatible atoms that raw numbers stand for."""
+    xp, num_cells = raw.__array_namespace__(), pb.BINARY.num_cells
+    logits = raw[..., :num_cells]
+    weights = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+    joint = weights / xp.sum(weights, axis=-1, keepdims=True)
+    joint = joint.reshape(*raw.shape[:-1], *pb.BINARY.joint_shape)
+    return pb.Atoms(joint, pb.anchor(joint, raw[..., num_cells:]))
+
+
+def raw_shift(old: pb.Atoms, new: pb.Atoms) -> Float[Array, "*points raw"]:
+    """Computes how far a center moves; see `shift_draws` for one at a limit."""
+    before, after = to_raw(old), to_raw(new)
+    xp, num_cells = after.__array_namespace__(), pb.BINARY.num_cells
+    most = xp.maximum(xp.abs(before[..., num_cells:]), _OUTERMOST)
+    anchors = xp.clip(after[..., num_cells:], -most, most)
+    return xp.concatenate([after[..., :num_cells], anchors], axis=-1) - before
+
+
+def scale_about_mean(
+    values: Float[Array, "num_draws ..."],
+    draw_scale: float | Float[Array, " num_draws"],
+) -> Float[Array, "num_draws ..."]:
+    """Scales the deviations of draws from their mean."""
+    shape, num_draws = np.shape(draw_scale), len(values)
+    if shape not in ((), (num_draws,)):
+        raise pb.InputError(
+            "draw_scale",
+            f"must be one number, or one for each of the {num_draws} draws, got shape "
+            f"{list(shape)}.",
+        )
+    xp = values.__array_namespace__()
+    mean = xp.mean(values, axis=0, keepdims=True)
+    scale = xp.asarray(draw_scale, dtype=values.dtype)
+    return mean + scale.reshape(-1, *[1] * (values.ndim - 1)) * (values - mean)
+
+
+_POINTS = 32  # at a time: what is computed on the way stays in the processor's cache
+
+
+class LinearDraws(NamedTuple):
+    """Draws center + factors . coefficients of the raw numbers of each point.
+
+    Attributes:
+      center: logits of p00, p01, p10 and p11, then the anchors of mu0 and mu1.
+      factors: what each coefficient adds to them.
+      coefficients: of each draw, the same for all points.
+
+    Example:
+      >>> import numpy as np
+      >>> logits = np.log([[0.2, 0.3, 0.1, 0.4]])
+      >>> center = np.concatenate([logits, np.zeros((1, 2))], axis=1)
+      >>> factors = np.eye(6)[None, :, 5:]  # one number moves mu1
+      >>> draws = LinearDraws(center, factors, np.array([[-1.0], [1.0]]))
+      >>> draws.atoms().mu[:, 0].round(3).tolist()
+      [[0.55, 0.534], [0.55, 0.766]]
+      >>> draws.scale(0.0).atoms().mu[:, 0].round(3).tolist()
+      [[0.55, 0.65], [0.55, 0.65]]
+    """
+
+    center: Float[np.ndarray, "n raw"]
+    factors: Float[np.ndarray, "n raw rank"]
+    coefficients: Float[np.ndarray, "num_draws rank"]
+
+    def scale(self, draw_scale: float | Float[Array, " num_draws"]) -> "LinearDraws":
+        """Scales draws about their mean, as `scale_draws`; changes coefficients alone."""
+        return self._replace(
+            coefficients=scale_about_mean(self.coefficients, draw_scale)
+        )
+
+    def shift(self, old: pb.Atoms, new: pb.Atoms) -> "LinearDraws":
+        """Moves draws as far as a center moves, as `shift_draws`; changes the center."""
+        return self._replace(center=self.center + raw_shift(old, new))
+
+    def atoms(self) -> pb.Atoms:
+        """Computes compatible atoms [num_draws, n].
+
+        The draws of a point are contiguous in memory, which is the fastest layout for
+        what is computed from them.
+        """
+        num_points, num_draws = len(self.center), len(self.coefficients)
+        dtype = np.result_type(*self)
+        joint = np.empty((num_points, *pb.BINARY.joint_shape, num_draws), dtype)
+        mu = np.empty((num_points, *pb.BINARY.mu_shape, num_draws), dtype)
+        atoms = pb.Atoms(np.moveaxis(joint, -1, 0), np.moveaxis(mu, -1, 0))
+
+        def fill(start: int) -> None:
+            part = slice(start, start + _POINTS)
+            raw = self.factors[part] @ self.coefficients.T  # [points, raw, draws]
+            raw += self.center[part, :, None]
+            for whole, some in zip(
+                atoms, from_raw(np.moveaxis(raw, -1, 0)), strict=True
+            ):
+                whole[:, part] = some
+
+        list(map_threads(fill, range(0, num_points, _POINTS)))
+        return atoms
+
 
 _DRAW_SCALES = np.geomspace(1 / 8, 8, 25)
 _MAX_GROUPS, _GROUP_SIZE, _MAX_ROWS = 1000, 8, 8000

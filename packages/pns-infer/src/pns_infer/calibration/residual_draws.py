@@ -11,14 +11,15 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Num
 
-from pns_infer.calibration.residual_profile import (
+from pns_infer.calibration.residual_profile import ResidualProfile, ResidualSettings
+from pns_infer.core.inputs import (
     SOURCES,
-    ResidualProfile,
-    ResidualSettings,
+    checked_atoms,
+    map_threads,
+    trial_atoms,
+    trial_counts,
+    trial_laws,
 )
-from pns_infer.core.inputs import checked_atoms
-from pns_infer.core.threads import run_threads
-from pns_infer.core.trials import trial_atoms, trial_counts, trial_laws
 
 Array = Any  # NumPy or JAX
 
@@ -73,7 +74,7 @@ def draw_residual(
         cells[i] = _draw_dirichlet(rngs[i], shapes[0])[0]
         arms[i] = _draw_dirichlet(rngs[i], shapes[1])[:, 1]
 
-    run_threads(draw, range(n))
+    list(map_threads(draw, range(n)))
     drawn = np.moveaxis(cells.reshape(n, *pb.BINARY.joint_shape, num_draws), -1, 0)
     return pb.project_to_compatible(pb.Atoms(drawn, np.moveaxis(arms, -1, 0)))
 

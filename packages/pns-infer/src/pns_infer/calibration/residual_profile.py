@@ -31,13 +31,18 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num
 from scipy import special
 
-from pns_infer.calibration.raw_numbers import from_raw, to_raw
-from pns_infer.core.inputs import check_at_least, check_shape, checked_atoms
-from pns_infer.core.sums import sum_by
-from pns_infer.core.trials import Trials, trial_counts, trial_laws
+from pns_infer.calibration.draw_scale import from_raw, to_raw
+from pns_infer.core.inputs import (
+    Trials,
+    check_at_least,
+    check_shape,
+    checked_atoms,
+    sum_by,
+    trial_counts,
+    trial_laws,
+)
 
 Array = Any  # NumPy or JAX
-SOURCES = ("observational", "experimental")
 
 _STRENGTHS = 32 * 2.0 ** np.arange(12)
 _RARE_FACTORS = 0.5 ** np.arange(4)
@@ -297,11 +302,7 @@ def _laws(members: pb.Atoms) -> list[_Law]:
 
 
 def _grids(
-    law: _Law,
-    own: Trials,
-    rest: Trials,
-    is_rare: Bool[np.ndarray, " n"],
-    scale: float,
+    law: _Law, own: Trials, rest: Trials, is_rare: Bool[np.ndarray, " n"], scale: float
 ) -> Float[np.ndarray, "factors strengths shares"]:
     """Computes the log-likelihood of one source for every factor of rare cells."""
     common, rare = (
@@ -320,10 +321,7 @@ def _grids(
 
 
 def _likelihoods(
-    law: _Law,
-    own: Trials,
-    rest: Trials,
-    strengths: Float[np.ndarray, " strengths"],
+    law: _Law, own: Trials, rest: Trials, strengths: Float[np.ndarray, " strengths"]
 ) -> Float[np.ndarray, "strengths shares"]:
     """Sums over rows the logs of Dirichlet-multinomials.
 

@@ -23,9 +23,14 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num
 from scipy import ndimage, optimize
 
-from pns_infer.core.inputs import check_shape
-from pns_infer.core.sums import sum_by
-from pns_infer.core.trials import Trials, trial_atoms, trial_counts, trial_laws
+from pns_infer.core.inputs import (
+    Trials,
+    check_shape,
+    sum_by,
+    trial_atoms,
+    trial_counts,
+    trial_laws,
+)
 
 Array = Any  # NumPy or JAX
 Bins = Float[np.ndarray, "bins trials outcomes"]

@@ -18,8 +18,7 @@ import pns_bounds as pb
 from jaxtyping import Float, Int
 
 from pns_infer.calibration.neighborhoods import neighborhoods
-from pns_infer.core.sums import sum_by
-from pns_infer.core.trials import trial_counts
+from pns_infer.core.inputs import sum_by, trial_counts
 
 _GROUP_SIZE = 32  # neighbors, at least: fewer are nearer, and tell less of noise
 _LEAST_VARIANCE = 1e-12  # of members that differ by more than rounding

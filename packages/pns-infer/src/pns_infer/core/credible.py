@@ -16,6 +16,7 @@ from scipy import special
 
 from pns_infer.core.critical import order_statistic, put_in_place
 from pns_infer.core.inputs import (
+    Block,
     Draws,
     Target,
     check_alpha,
@@ -57,19 +58,17 @@ def credible_intervals(
     """
     check_alpha(alpha)
     check_option("target", target, ("set", "parameter"))
-    return join_intervals(
-        map_blocks(
-            lambda block: _of_block(
-                checked_terms(block.draws, estimand), alpha, estimand, target
-            ),
-            cut_draws(draws, points_per_chunk),
-        )
-    )
+
+    def of_block(block: Block) -> CorrectedIntervals:
+        return _of_block(block, alpha, estimand, target)
+
+    return join_intervals(map_blocks(of_block, cut_draws(draws, points_per_chunk)))
 
 
 def _of_block(
-    terms: pb.BoundTerms, alpha: float, estimand: pb.Estimand, target: Target
+    block: Block, alpha: float, estimand: pb.Estimand, target: Target
 ) -> CorrectedIntervals:
+    terms = checked_terms(block.draws, estimand)
     limits = (-estimand.floor, estimand.ceiling)
     negated, binding_lower = _bound(-np.asarray(terms.lower), limits[0])
     top, binding_upper = _bound(np.asarray(terms.upper), limits[1])
@@ -132,8 +131,7 @@ def _is_at_limit(
 
 
 def _quantile(
-    values: Float[np.ndarray, "points draws"],
-    probability: Float[np.ndarray, " points"],
+    values: Float[np.ndarray, "points draws"], probability: Float[np.ndarray, " points"]
 ) -> Float[np.ndarray, " points"]:
     chosen, which = np.unique(probability, return_inverse=True)
     places = np.array([order_statistic(values.shape[1], p) for p in chosen])

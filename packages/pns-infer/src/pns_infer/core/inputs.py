@@ -1,15 +1,18 @@
-"""What callers hand in: draws or terms, checked at the door."""
+"""What callers hand in: draws, terms and counts, checked at the door and cut into blocks."""
 
+import collections
+import concurrent.futures
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax.core
 import numpy as np
 import pns_bounds as pb
+from jaxtyping import Float, Int, Num
 
 from pns_infer.core.critical import Side, TooFewDrawsError, make_side
-from pns_infer.core.threads import map_threads
 
 Array = Any  # NumPy or JAX
 Draws = pb.Atoms | pb.BoundTerms
@@ -90,15 +93,13 @@ def cut_draws(
     """
     check_at_least("points_per_chunk", points_per_chunk, 1)
     if isinstance(draws, (pb.Atoms, pb.BoundTerms)):
-        yield from _cut(draws, center, points_per_chunk)
-        return
-    if center is not None:
+        draws = [draws]
+    elif center is not None:
         raise pb.InputError("center", "needs draws in one piece, not an iterable.")
-    found = False
+    part = None
     for part in draws:
-        found = True
-        yield from _cut(part, None, points_per_chunk)
-    if not found:
+        yield from _cut(part, center, points_per_chunk)
+    if part is None:
         raise pb.InputError("draws", "are empty: there are no draws of any block.")
 
 
@@ -203,3 +204,76 @@ def _terms(values: Draws, estimand: pb.Estimand) -> pb.BoundTerms:
     if isinstance(values, pb.BoundTerms):
         return values
     return estimand.terms(values, undefined="limits")
+
+
+Item = TypeVar("Item")
+
+_MOST_THREADS = 4  # more would wait for each other: Python itself has one at a time
+
+
+def map_threads(
+    function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Applies a function to items, as `map`, on several threads, in their order.
+
+    Items are taken a few ahead of the results, in the thread of the caller, so that not
+    all are in memory. The function computes on NumPy arrays; JAX may trace or change
+    precision in its own thread, so it has no place here.
+    """
+    size = min(os.cpu_count() or 1, _MOST_THREADS)
+    pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(size) as pool:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > size:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+SOURCES = ("observational", "experimental")
+# Both sources as trials: the log is one with the cells as outcomes, each arm another.
+Trials = Float[np.ndarray, "*rows trials outcomes"]
+
+
+def trial_laws(atoms: pb.Atoms) -> list[Trials]:
+    """Returns the probabilities of the outcomes, of the log and of the trial."""
+    joint, mu = (np.asarray(part, float) for part in atoms)
+    log = joint.reshape(*mu.shape[:-1], 1, pb.BINARY.num_cells)
+    return [log, np.stack([1 - mu, mu], axis=-1)]
+
+
+def trial_counts(
+    observational: Num[Array, "n treatments levels"],
+    experimental: Num[Array, "n treatments levels"],
+    num_rows: int,
+) -> list[Trials]:
+    """Returns the counts of the outcomes; raises unless they are counts of the rows."""
+    tables = []
+    for name, part in zip(SOURCES, (observational, experimental), strict=True):
+        check_shape(name, part, (num_rows, *pb.BINARY.joint_shape))
+        counts = np.asarray(part, float)
+        if not np.all((counts >= 0) & (counts < np.inf)):
+            raise pb.InputError(name, "must be counts: finite and not negative.")
+        tables.append(counts)
+    return [tables[0].reshape(num_rows, 1, pb.BINARY.num_cells), tables[1]]
+
+
+def trial_atoms(
+    log: Float[np.ndarray, "*rows 1 cells"],
+    trial: Float[np.ndarray, "*rows treatments levels"],
+    dtype: Any,
+) -> pb.Atoms:
+    """Returns compatible atoms: mu is moved to the nearest value that the log admits."""
+    joint = log.reshape(*trial.shape[:-2], *pb.BINARY.joint_shape)
+    atoms = pb.Atoms(joint.astype(dtype), trial[..., 1].astype(dtype))
+    return pb.project_to_compatible(atoms)
+
+
+def sum_by(
+    place: Int[np.ndarray, " n"], values: Float[np.ndarray, "n ..."], size: int = 0
+) -> Float[np.ndarray, "places ..."]:
+    """Sums the rows of each place; of `size` places, or as many as occur."""
+    columns = values.reshape(len(values), -1).T
+    sums = np.stack([np.bincount(place, column, size) for column in columns], axis=1)
+    return sums.reshape(-1, *values.shape[1:])

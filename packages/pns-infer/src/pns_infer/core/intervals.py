@@ -1,6 +1,5 @@
-"""Precision-corrected intervals at each point: from draws, or from a covariance."""
+"""Precision-corrected intervals at each point from draws, and how good intervals are."""
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -8,12 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int
 from scipy import special
 
 from pns_infer.core.critical import (
     Corrected,
-    TooFewDrawsError,
     corrected_minimum,
     find_maxima,
     order_statistic,
@@ -137,103 +135,19 @@ def intervals_from_draws(
         sample_size = math.nan
     else:
         check_at_least("sample_size", sample_size, 2)
-    correct = functools.partial(
-        _correct,
-        alpha=alpha,
-        sample_size=sample_size,
-        estimand=estimand,
-        target=target,
-        side=side,
-        selection=selection,
-    )
-    return join_intervals(
-        map_blocks(correct, cut_draws(draws, points_per_chunk, center))
-    )
+    size = sample_size
 
+    def correct(block: Block) -> CorrectedIntervals:
+        return _correct(block, alpha, size, estimand, target, side, selection)
 
-def intervals_from_estimates(
-    key: PRNGKeyArray,
-    terms: pb.BoundTerms,
-    covariance: Float[Array, "num_points num_terms num_terms"],
-    alpha: float = 0.05,
-    *,
-    num_draws: int = 10_000,
-    **options: Any,
-) -> CorrectedIntervals:
-    """Computes CLR intervals from estimated terms and their covariance.
-
-    The Gaussian process of the estimator is simulated; points share its normal draws.
-    The covariance is that of lower and upper terms together, on the scale of the
-    estimates (it includes 1 / n); `term_covariance` makes it from the covariance of
-    atoms. Options are as for `intervals_from_draws`.
-
-    Example:
-      >>> import jax
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> terms = pb.BoundTerms(np.array([[0.45, 0.1]]), np.array([[0.6]]))
-      >>> covariance = 0.01**2 * np.eye(3)[None]
-      >>> key = jax.random.key(0)
-      >>> found = intervals_from_estimates(key, terms, covariance, sample_size=1000)
-      >>> found.lower.round(2).tolist(), found.upper.round(2).tolist()  # 1.96 errors
-      ([0.43], [0.62])
-    """
-    lower, upper = (np.asarray(part, float) for part in terms)
-    covariance = np.asarray(covariance, float)
-    size = lower.shape[-1] + upper.shape[-1]
-    check_shape("lower terms", lower, ("num_points", "num_lower"))
-    check_shape("upper terms", upper, (len(lower), "num_upper"))
-    check_at_least("the number of points", len(lower), 1)
-    what = ", one matrix over lower and upper terms per point"
-    check_shape("covariance", covariance, (len(lower), size, size), what)
-    if not np.all(np.isfinite(covariance)):
-        raise pb.InputError("covariance", "must be finite.")
-    if num_draws <= size:
-        raise TooFewDrawsError(num_draws, size + 1, f"the covariance of {size} terms")
-    normals = np.asarray(jax.random.normal(key, (num_draws, size)), float)
-    # The sample moments are made exact, so that the covariance given is the one used.
-    normals -= normals.mean(axis=0)
-    root = np.linalg.cholesky(np.cov(normals.T).reshape(size, size))
-    normals = np.linalg.solve(root, normals.T).T
-    step = max(1, options.get("points_per_chunk", 64))
-    parts = []
-    for start in range(0, len(lower), step):
-        part = slice(start, start + step)
-        noise = np.einsum("pij,dj->dpi", _root(covariance[part]), normals)
-        middle = pb.BoundTerms(lower[part], upper[part])
-        drawn = pb.BoundTerms(
-            middle.lower + noise[..., : lower.shape[1]],
-            middle.upper + noise[..., lower.shape[1] :],
-        )
-        parts.append(intervals_from_draws(drawn, alpha, center=middle, **options))
-    return join_intervals(parts)
-
-
-def _root(
-    covariance: Float[np.ndarray, "num_points num_terms num_terms"],
-) -> Float[np.ndarray, "num_points num_terms num_terms"]:
-    """Computes a square root of each matrix; they may be singular, not indefinite."""
-    symmetric = np.allclose(covariance, np.swapaxes(covariance, -1, -2), atol=1e-10)
-    values, vectors = np.linalg.eigh(covariance)
-    least = values.min(axis=-1)
-    if not symmetric or np.any(least < -1e-8 * np.maximum(values.max(axis=-1), 1e-30)):
-        raise pb.InputError(
-            "covariance",
-            "must be symmetric without negative eigenvalues; the least is "
-            f"{least.min():.3g}.",
-        )
-    root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
-    # Exactly 0 for a known term, whatever eigh rounded.
-    known = np.diagonal(covariance, axis1=-2, axis2=-1) == 0
-    return np.where(known[..., None], 0, root)
+    blocks = cut_draws(draws, points_per_chunk, center)
+    return join_intervals(map_blocks(correct, blocks))
 
 
 def join_intervals(parts: list[CorrectedIntervals]) -> CorrectedIntervals:
     """Joins the intervals of blocks of points."""
     xp = parts[0].lower.__array_namespace__()
-    return CorrectedIntervals(
-        *(xp.concatenate(leaves) for leaves in zip(*parts, strict=True))
-    )
+    return CorrectedIntervals(*map(xp.concatenate, zip(*parts, strict=True)))
 
 
 def _correct(
@@ -313,11 +227,65 @@ def _parameter_probability(
     negated, top = estimates
     xp = top.value.__array_namespace__()
     width = xp.maximum(top.value + negated.value, 0)
-    quartiles = [
-        high.value - low.value for low, high in zip(ends(0.25), ends(0.75), strict=True)
-    ]
-    noise = xp.maximum(quartiles[0], quartiles[1]) * np.log(sample_size)
+    quartiles = zip(ends(0.25), ends(0.75), strict=True)
+    ranges = [high.value - low.value for low, high in quartiles]
+    noise = xp.maximum(*ranges) * np.log(sample_size)
     positive = noise > 0
     ratio = xp.where(positive, width / xp.where(positive, noise, 1), xp.inf)
     cdf = jax.scipy.stats.norm.cdf if is_traced(ratio) else special.ndtr
     return 1 - alpha * xp.asarray(cdf(ratio))
+
+
+class Scores(NamedTuple):
+    """Means over the points of one replicate."""
+
+    valid: float  # fraction with compatible estimated atoms; NaN if none were given
+    point_coverage: float  # fraction of intervals that contain the true value
+    set_coverage: float  # fraction that contain the identified set
+    width: float  # an empty interval has width 0
+    score: float  # Winkler interval score of the true value; less is better
+    oracle_width: float  # of the identified set: less cannot cover it
+    empty: float  # fraction of intervals whose ends cross
+
+
+def score_intervals(
+    interval: Any,
+    value: Float[Array, " num_points"],
+    truth: pb.Interval,
+    alpha: float = 0.05,
+    atoms: pb.Atoms | None = None,
+) -> Scores:
+    """Scores the intervals of one replicate.
+
+    The interval is anything with `lower` and `upper` [num_points], such as
+    CorrectedIntervals, Band or pns_bounds.Interval. Estimated atoms, if given, are
+    judged by their validity.
+
+    Example:
+      >>> import numpy as np
+      >>> import pns_bounds as pb
+      >>> truth = pb.Interval(np.array([0.2, 0.3]), np.array([0.4, 0.5]))
+      >>> wide = pb.Interval(np.array([0.1, 0.35]), np.array([0.5, 0.6]))
+      >>> score_intervals(wide, np.array([0.3, 0.4]), truth).set_coverage
+      0.5
+    """
+    check_alpha(alpha)
+    lower, upper, value, low, high = (
+        np.asarray(part, float)
+        for part in (interval.lower, interval.upper, value, truth.lower, truth.upper)
+    )
+    names = ("lower", "upper", "value", "truth.lower", "truth.upper")
+    for name, part in zip(names, (lower, upper, value, low, high), strict=True):
+        check_shape(name, part, (len(lower) if lower.ndim else 1,))
+        if not len(part) or not np.all(np.isfinite(part)):
+            raise pb.InputError(name, "must be finite numbers, one for each point.")
+    miss = np.maximum(lower - value, 0) + np.maximum(value - upper, 0)
+    return Scores(
+        valid=np.nan if atoms is None else float(np.mean(pb.is_compatible(atoms))),
+        point_coverage=float(np.mean((lower <= value) & (value <= upper))),
+        set_coverage=float(np.mean((lower <= low) & (high <= upper))),
+        width=float(np.mean(np.maximum(upper - lower, 0))),
+        score=float(np.mean(upper - lower + 2 / alpha * miss)),
+        oracle_width=float(np.mean(high - low)),
+        empty=float(np.mean(lower > upper)),
+    )
