@@ -120,10 +120,9 @@ def anchor_inverse(
         "Use project_to_compatible first, and leave out rows with a constant X.",
     )
     if boundary == "inside":
-        least_part = xp.maximum(
-            length * machine_epsilon(mu.dtype), smallest_normal(mu.dtype)
-        )
-        above, below = xp.maximum(above, least_part), xp.maximum(below, least_part)
+        part = length * machine_epsilon(mu.dtype)
+        part = xp.maximum(part, smallest_normal(mu.dtype))
+        above, below = xp.maximum(above, part), xp.maximum(below, part)
 
     def log(values: Array) -> Array:
         positive = values > 0  # no division warning from log(0), no NaN gradient

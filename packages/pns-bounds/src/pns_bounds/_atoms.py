@@ -89,10 +89,15 @@ def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
       >>> atoms_from_counts([[9, 21], [51, 19]], [[79, 21], [51, 49]]).mu.tolist()
       [0.21, 0.49]
     """
-    sources = {"observational": observational, "experimental": experimental}
-    sources = dict(zip(sources, as_floating(**sources), strict=True))
-    xp = namespace(*sources.values())
-    for name, counts in sources.items():
+    observational, experimental = as_floating(
+        observational=observational, experimental=experimental
+    )
+    xp = namespace(observational)
+    totals = []
+    for name, counts, axes, where in (
+        ("observational", observational, (-2, -1), "every row"),
+        ("experimental", experimental, (-1,), "each arm of every row"),
+    ):
         require_shape(name, counts, BINARY.joint_shape)
         require_rows(
             name,
@@ -101,33 +106,16 @@ def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
             "must be finite and not negative",
             "Give the number of units in each cell [x, y].",
         )
-    observational, experimental = sources.values()
-    require_same_rows(
-        "observational",
-        observational.shape[:-2],
-        "experimental",
-        experimental.shape[:-2],
-    )
-    num_observed = xp.sum(observational, axis=(-2, -1))
-    num_assigned = xp.sum(experimental, axis=-1)
-    usable = {
-        "observational": _is_total(num_observed),
-        "experimental": xp.all(_is_total(num_assigned), axis=-1),
-    }
-    for name, ok in usable.items():
-        where = "each arm of every row" if name == "experimental" else "every row"
+        total = xp.sum(counts, axis=axes, keepdims=True)
         require_rows(
             name,
-            ok,
-            sources[name],
+            xp.all(xp.isfinite(total) & (total > 0), axis=(-2, -1)),
+            counts,
             f"needs a unit in {where}, and totals that its format holds",
             "Merge this stratum with another; give large counts in float64.",
         )
-    return Atoms(
-        joint=observational / num_observed[..., None, None],
-        mu=experimental[..., 1] / num_assigned,
-    )
-
-
-def _is_total(counts: Array) -> Array:
-    return namespace(counts).isfinite(counts) & (counts > 0)
+        totals.append(total)
+    rows = (observational.shape[:-2], experimental.shape[:-2])
+    require_same_rows("observational", rows[0], "experimental", rows[1])
+    joint = observational / totals[0]
+    return Atoms(joint, mu=experimental[..., 1] / totals[1][..., 0])

@@ -63,9 +63,8 @@ def slack_of(joint: Array, mu: Array) -> Array:
     """Computes `compatibility_slack` of arrays that were checked before."""
     least, greatest = mu_limits(joint)
     above, below = mu - least, greatest - mu
-    return namespace(mu).stack(
-        [above[..., 1], below[..., 1], above[..., 0], below[..., 0]], axis=-1
-    )
+    columns = [side[..., arm] for arm in (1, 0) for side in (above, below)]
+    return namespace(mu).stack(columns, axis=-1)
 
 
 def is_compatible(atoms: Atoms, tolerance: float = 0.0) -> Array:
@@ -102,9 +101,8 @@ def project_to_compatible(atoms: Atoms) -> Atoms:
     xp = namespace(joint)
     least, greatest = mu_limits(joint)
     # Rounding can put `greatest` an ulp above 1; a probability stays below it.
-    return Atoms(
-        joint=joint, mu=xp.minimum(xp.maximum(mu, least), xp.minimum(greatest, 1))
-    )
+    mu = xp.minimum(xp.maximum(mu, least), xp.minimum(greatest, 1))
+    return Atoms(joint, mu)
 
 
 def resolve_incompatible(atoms: Atoms, incompatible: Incompatible) -> Atoms:

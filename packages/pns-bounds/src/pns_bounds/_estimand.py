@@ -236,11 +236,9 @@ def _rows(
         return xp.zeros((*reference.shape, 0), dtype=reference.dtype)
     terms = zip(matrix, offset, strict=True)
     values = [_affine(*term, columns, layout) for term in terms]
-    stacked = xp.stack(
-        [v if hasattr(v, "dtype") else xp.full_like(reference, v) for v in values]
-    )
+    values = [v if hasattr(v, "dtype") else xp.full_like(reference, v) for v in values]
     # In memory one term after the other, which is faster than all terms of a row.
-    return xp.moveaxis(stacked, 0, -1)
+    return xp.moveaxis(xp.stack(values), 0, -1)
 
 
 def _affine(

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,6 @@ import pandas as pd
 import pns_bounds as pb
 import pyarrow as pa
 from jaxtyping import Float
-from pns_bounds import InputError
 
 from pns_dgp._acic import AcicModel
 from pns_dgp._covariates import AcicCovariates, Covariates
@@ -31,6 +31,7 @@ from pns_dgp._curved import CurvedModel
 from pns_dgp._li import LiModel
 from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count, require
 
+_KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel, CurvedModel)}
 _FORMAT = "pns-benchmark 1"
 _TRUTH = (*reversed(pb.BINARY.eta_names), "pns", "harm", "lower", "upper")
 
@@ -67,7 +68,6 @@ def export_benchmark(
       What was written: `observational`, `experimental`, `z_test`, `truth` and `card`.
 
     Example:
-      >>> import tempfile
       >>> from pns_dgp import random_curved_model
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     made = export_benchmark(random_curved_model(0), f"{folder}/a", 0, 30, 20, 10)
@@ -75,11 +75,8 @@ def export_benchmark(
       {'observational': 30, 'experimental': 20, 'test': 10}
     """
     folder, seed, names = Path(folder), int(seed), _covariate_names(model)
-    rows = {
-        "observational": num_observational,
-        "experimental": num_experimental,
-        "test": num_test,
-    }
+    counts = (num_observational, num_experimental, num_test)
+    rows = dict(zip((*SOURCES, "test"), counts, strict=True))
     require(not folder.exists(), "folder", f"{folder} exists already; name a new one.")
     for part, count in rows.items():
         check_count(count, f"num_{part}")
@@ -93,31 +90,20 @@ def export_benchmark(
     }
     z_test = np.asarray(model.sample_population(test_key, num_test).z)
     truth = model.oracle(z_test)
-    card = _make_card(model, seed, rows, truth)
-    benchmark = Benchmark(**tables, z_test=z_test, truth=truth, card=card)
-    _write_folder(folder, benchmark)
-    return benchmark
-
-
-def _make_card(
-    model: StructuralModel, seed: int, rows: dict[str, int], truth: Truth
-) -> dict[str, Any]:
-    """Says what was drawn, and by what."""
-    return {
+    packages = ("pns-dgp", "pns-bounds", "jax", "numpy", "scipy")
+    card = {
         "format": _FORMAT,
         "model": type(model).__name__,
         "parameters": model.parameters(),
         "seed": seed,
         "rows": {part: int(count) for part, count in rows.items()},
-        "covariates": _covariate_names(model),
-        "averages": {
-            name: float(values.mean()) for name, values in _truth_columns(truth).items()
-        },
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("pns-dgp", "pns-bounds", "jax", "numpy", "scipy")
-        },
+        "covariates": names,
+        "averages": {k: float(v.mean()) for k, v in _truth_columns(truth).items()},
+        "versions": {name: importlib.metadata.version(name) for name in packages},
     }
+    benchmark = Benchmark(**tables, z_test=z_test, truth=truth, card=card)
+    _write_folder(folder, benchmark)
+    return benchmark
 
 
 def _write_folder(folder: Path, benchmark: Benchmark) -> None:
@@ -137,7 +123,6 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
     """Reads a folder that `export_benchmark` wrote; the arrays are bit-identical.
 
     Example:
-      >>> import tempfile
       >>> from pns_dgp import random_curved_model
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     made = export_benchmark(random_curved_model(0), f"{folder}/a", 0, 30, 20, 10)
@@ -156,10 +141,9 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
     names = card["covariates"]
     samples = {}
     for source in SOURCES:
-        columns = _read_columns(folder / f"{source}.parquet", [*names, "x", "y"])
-        z = np.stack([columns[name] for name in names], axis=1)
-        samples[source] = Sample(z=z, x=columns["x"], y=columns["y"])
-    columns = _read_columns(folder / "test.parquet", [*names, *_TRUTH])
+        z, columns = _read_columns(folder / f"{source}.parquet", names, ["x", "y"])
+        samples[source] = Sample(z=z, **columns)
+    z_test, columns = _read_columns(folder / "test.parquet", names, _TRUTH)
     eta = np.stack([columns[name] for name in pb.BINARY.eta_names], axis=-1)
     truth = Truth(
         atoms=pb.unpack_atoms(eta),
@@ -167,7 +151,6 @@ def read_benchmark(folder: str | os.PathLike) -> Benchmark:
         harm=columns["harm"],
         interval=pb.Interval(columns["lower"], columns["upper"]),
     )
-    z_test = np.stack([columns[name] for name in names], axis=1)
     return Benchmark(**samples, z_test=z_test, truth=truth, card=card)
 
 
@@ -225,23 +208,22 @@ All parameters of the structural model are in `card.json`.
 """
 
 
-def _read_columns(path: Path, names: list[str]) -> dict[str, np.ndarray]:
+def _read_columns(
+    path: Path, covariates: Sequence[str], others: Sequence[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns the covariates as one array, and the other columns by name."""
     try:
-        table = pd.read_parquet(path, columns=names)
+        table = pd.read_parquet(path, columns=[*covariates, *others])
     except (OSError, pa.ArrowInvalid) as error:
         raise pb.InputError("folder", f"holds an unusable {path}: {error}") from error
-    return {name: table[name].to_numpy() for name in names}
-
-
-_KINDS = {kind.__name__: kind for kind in (LiModel, AcicModel, CurvedModel)}
+    z = np.stack([table[name].to_numpy() for name in covariates], axis=1)
+    return z, {name: table[name].to_numpy() for name in others}
 
 
 def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
     """Writes a model's parameters as JSON; the file appears when complete.
 
     Example:
-      >>> import tempfile
-      >>> from pathlib import Path
       >>> from pns_dgp import random_li_model
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     save_model(random_li_model(seed=100), Path(folder, "model.json"))
@@ -266,8 +248,6 @@ def load_model(
         saved with it.
 
     Example:
-      >>> import tempfile
-      >>> from pathlib import Path
       >>> from pns_dgp import random_li_model
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     save_model(random_li_model(seed=100), Path(folder, "model.json"))
@@ -286,7 +266,7 @@ def load_model(
             return AcicModel(**{**parameters, "covariates": given})
         origin = described["source"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}", f"is not a saved model: {error!r}.") from error
-    raise InputError(
+        raise pb.InputError(f"{path}", f"is not a saved model: {error!r}.") from error
+    raise pb.InputError(
         "covariates", f"must be RowCovariates of the rows of {path}: {origin}."
     )

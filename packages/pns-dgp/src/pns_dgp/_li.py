@@ -183,10 +183,8 @@ def _sample(
 ) -> Sample:
     units_key, coin_key = jax.random.split(key)
     units = _sample_population(model, units_key, n, num_observed)
-    if source == "observational":
-        x = units.x
-    else:
-        x = _below(coin_key, _thresholds(0.5), (n,))
+    coin = _below(coin_key, _thresholds(0.5), (n,))
+    x = units.x if source == "observational" else coin
     return Sample(z=units.z, x=x, y=jnp.where(x == 1, units.y1, units.y0))
 
 
@@ -200,9 +198,8 @@ def _cells(
     def index(coefficients: tuple[float, ...]) -> np.ndarray:
         """Computes [n, 2^num_hidden] sums, in ten-thousandths."""
         units = _to_grid(coefficients).astype(np.int64)
-        return (z.astype(np.int64) @ units[:observed])[:, None] + (
-            hidden @ units[observed:]
-        )
+        seen = z.astype(np.int64) @ units[:observed]
+        return seen[:, None] + hidden @ units[observed:]
 
     choice, outcome = index(model.alpha), index(model.beta)
     cells = np.zeros((len(z), *pb.BINARY.response_shape))

@@ -166,10 +166,8 @@ def truth_by_chunks(
 ) -> Truth:
     """Computes the truth in chunks whose [rows, 2^num_hidden] tables have about 8 MB."""
     size = max(1, 2**20 >> num_hidden)
-    parts = [cells(z[i : i + size]) for i in range(0, len(z), size)]
-    return truth_from_cells(
-        np.concatenate(parts or [np.empty((0, *pb.BINARY.response_shape))])
-    )
+    parts = [cells(z[i : i + size]) for i in range(0, max(len(z), 1), size)]
+    return truth_from_cells(np.concatenate(parts))
 
 
 # Probabilities are kept as multiples of 2^-50. Of such numbers up to 8 in size, float64

@@ -51,11 +51,8 @@ def _draw_stable(
     """Draws the positive stable law with transform exp(-t^(1/theta)) (Kanter 1975)."""
     index = 1 / theta
     angle, energy = rng.uniform(0, np.pi, shape), rng.standard_exponential(shape)
-    return (
-        np.sin(index * angle)
-        / np.sin(angle) ** theta
-        * (np.sin((1 - index) * angle) / energy) ** (theta - 1)
-    )
+    ratio = np.sin(index * angle) / np.sin(angle) ** theta
+    return ratio * (np.sin((1 - index) * angle) / energy) ** (theta - 1)
 
 
 def _draw_sibuya(

@@ -288,11 +288,9 @@ def difference_in_means(
     """Computes the mean of chosen less that of other units, and its robust variance."""
     chosen = chosen.astype(bool)
     means = [values[chosen].mean(), values[~chosen].mean()]
-    influence = np.where(
-        chosen,
-        (values - means[0]) / chosen.sum(),
-        (means[1] - values) / (~chosen).sum(),
-    )
+    sizes = (chosen.sum(), (~chosen).sum())
+    gaps = ((values - means[0]) / sizes[0], (means[1] - values) / sizes[1])
+    influence = np.where(chosen, *gaps)
     variance = np.sum(np.bincount(clusters, influence) ** 2)
     return float(means[0] - means[1]), float(variance)
 

@@ -57,7 +57,6 @@ def score_test(
     them.
 
     Example:
-      >>> import numpy as np
       >>> y, z = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [60, 40, 40, 60], axis=1)
       >>> test = score_test(y - 0.5, z[:, None].astype(float))
       >>> round(test.statistic, 3)  # Pearson's chi-squared
@@ -146,7 +145,6 @@ def check_assignment(
       AssignmentWarning: if covariates predict the arm (p < 0.001).
 
     Example:
-      >>> import numpy as np
       >>> x, z = np.repeat([0, 1], [40, 60]), np.tile([[0.0], [1.0]], (50, 1))
       >>> check = check_assignment(x, z, assignment=0.5)
       >>> round(check.p_value, 4)  # 60 of 100 lie 2 standard errors from 50
@@ -228,7 +226,6 @@ def compare_sources(
     clusters and copies are as for `score_test`, folds as for `source_probability`.
 
     Example:
-      >>> import numpy as np
       >>> source, z = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], [60, 40, 40, 60], axis=1)
       >>> found = compare_sources(z[:, None], source == 1, fold=np.arange(200) % 2)
       >>> round(found.laws.statistic, 3)  # Pearson's chi-squared

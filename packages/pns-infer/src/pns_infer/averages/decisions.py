@@ -106,7 +106,6 @@ def recommend(
     that can be treated; those with the greatest score come first.
 
     Example:
-      >>> import numpy as np
       >>> found = recommend(np.array([-0.2, 0.1]), np.array([0.3, 0.4]))
       >>> found.label.tolist()
       ['undecided', 'treat']
@@ -180,7 +179,6 @@ def policy_value(
     alone; the estimand, from `net_benefit`, is the benefit of treating one unit.
 
     Example:
-      >>> import numpy as np
       >>> from pns_infer.averages.held_out import example_units
       >>> effect = net_benefit((1, 0, 0, -1), cost=0.1)  # 0.35 or -0.15
       >>> value = policy_value(example_units(), effect, rule=np.repeat([1, 0], 8))

@@ -81,7 +81,6 @@ def group_averages(
     booleans; see `linear_means`.
 
     Example:
-      >>> import numpy as np
       >>> from pns_infer.averages.held_out import example_units
       >>> first = np.arange(16) < 8  # rows of the first stratum
       >>> found = group_averages(example_units(), [first, ~first])

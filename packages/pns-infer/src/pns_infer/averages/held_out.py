@@ -89,8 +89,6 @@ def make_held_out_units(
     nothing is independent.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> x, y = np.tile([[0, 0], [0, 1], [1, 1], [1, 1]], (100, 1)).T
       >>> atoms = pb.Atoms(np.full((400, 2, 2), 0.25), np.full((400, 2), 0.5))
       >>> units = make_held_out_units(atoms, x >= 0, x, y, assignment=0.5)

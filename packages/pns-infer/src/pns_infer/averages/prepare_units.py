@@ -141,7 +141,6 @@ def prepare_units(
       source: whose covariates the target population has.
 
     Example:
-      >>> import numpy as np
       >>> from pns_infer import compare_sources
       >>> from pns_infer.averages.held_out import example_units
       >>> units, fold = example_units(), np.arange(16) % 2

@@ -149,9 +149,6 @@ def solve_bootstrap(
       NotConvergedWarning, too.
 
     Example:
-      >>> import jax
-      >>> import jax.numpy as jnp
-      >>> from pns_infer import BootstrapProblem
       >>> def outputs(params, z):
       ...     return z @ params
       >>> def nll(logit, counts):
@@ -220,8 +217,6 @@ def bootstrap_draws(
       estimate plus its Jacobian times the shift.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> from pns_infer import BootstrapProblem
       >>> def outputs(params, z):
       ...     return z * params**2
       >>> problem = BootstrapProblem(outputs, nll=lambda outputs, counts: None)
@@ -306,19 +301,17 @@ def per_point_draws(
     function = problem.function if function is None else function
     params, inputs = split_inputs(problem, result.params, jnp.asarray(z))
     solve = make_solver(equation, result.config, transpose=True)
+    normals = [
+        multipliers(result.key, equation, draw).ravel()
+        for draw in range(result.num_draws)
+    ]
     points = []
     for i in range(len(inputs)):
         value, gradients = _value_and_gradients(function, params, inputs[i : i + 1])
         solution, _ = solve(gradients)
-        influences = jnp.stack(
-            [influence(equation, direction) for direction in solution]
-        ).reshape(len(gradients), -1)
-        moved = np.stack(
-            [
-                np.asarray(influences @ multipliers(result.key, equation, draw).ravel())
-                for draw in range(result.num_draws)
-            ]
-        )
+        influences = jnp.stack([influence(equation, each) for each in solution])
+        influences = influences.reshape(len(gradients), -1)
+        moved = np.stack([np.asarray(influences @ each) for each in normals])
         shape = (result.num_draws, *value.shape)
         points.append(np.asarray(value)[None] - moved.reshape(shape))
     return np.concatenate(points, axis=1)

@@ -276,7 +276,7 @@ def multiplied_scores(
     equation: Equation, key: PRNGKeyArray, draws: Int[Array, " d"]
 ) -> Float[Array, "d num_parameters"]:
     """Sums multiplied scores: G of each of these draws."""
-    problem, vector = equation.problem, equation.vector
+    vector = equation.vector
 
     def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
         number, inputs, counts = batch
@@ -285,7 +285,7 @@ def multiplied_scores(
         def of_draw(draw: jax.Array) -> jax.Array:
             normals = batch_multipliers(key, draw, number, counts.shape)
             weights = jnp.sqrt(counts) * normals / equation.sizes
-            return pull(output_gradient(problem, outputs, outputs, weights))[0]
+            return pull(output_gradient(equation.problem, outputs, outputs, weights))[0]
 
         return total + jax.vmap(of_draw)(draws), None
 

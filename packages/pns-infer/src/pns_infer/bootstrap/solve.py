@@ -250,14 +250,6 @@ Matrix = Float[np.ndarray, "num_parameters num_parameters"]
 Solver = Callable[[Vectors], tuple[Vectors, Residuals]]
 
 
-class _Method(NamedTuple):
-    """What an iterative solve is compiled for."""
-
-    curvature: Curvature
-    max_iterations: int
-    transpose: bool
-
-
 def make_solver(
     equation: Equation, config: SolveConfig, transpose: bool = False
 ) -> Solver:
@@ -274,10 +266,9 @@ def make_solver(
             matrix = np.array(dense_matrix(equation, config.curvature), float)
         matrix[np.diag_indices(len(matrix))] += config.damping
         return _make_direct(matrix.T if transpose else matrix, config)
-    method = _Method(config.curvature, config.max_iterations, transpose)
     preconditioner = make_preconditioner(equation, config)
     return functools.partial(
-        _solve_in_batches, equation, config, method, preconditioner
+        _solve_in_batches, equation, config, transpose, preconditioner
     )
 
 
@@ -319,18 +310,20 @@ def _solve_directly(
 def _solve_in_batches(
     equation: Equation,
     config: SolveConfig,
-    method: _Method,
+    transpose: bool,
     preconditioner: Preconditioner,
     right: Vectors,
 ) -> tuple[Vectors, Residuals]:
     """Solves for as many right-hand sides at a time as activations may be held for."""
     solutions, gaps = [], []
     size = config.draws_per_batch * jax.local_device_count()
+    # What a solve is compiled for, and what it is compiled without.
+    compiled = (config.curvature, config.max_iterations, transpose)
+    limits = (config.damping, config.tolerance)
     for start in range(0, len(right), size):
         batch = right[start : start + size]
-        limits = (config.damping, config.tolerance)
         solution, gap = _solve_iteratively(
-            method, equation, preconditioner, _spread(batch), *limits
+            *compiled, equation, preconditioner, _spread(batch), *limits
         )
         solutions.append(np.asarray(solution)[: len(batch)])
         gaps.append(np.asarray(gap)[: len(batch)])
@@ -348,9 +341,11 @@ def _spread(right: Vectors) -> Vectors | Float[Array, "filled num_parameters"]:
     return jax.device_put(filled, sharding)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _solve_iteratively(
-    method: _Method,
+    curvature: Curvature,
+    max_iterations: int,
+    transpose: bool,
     equation: Equation,
     preconditioner: Preconditioner,
     right: Float[Array, "d num_parameters"],
@@ -358,19 +353,19 @@ def _solve_iteratively(
     tolerance: float,
 ) -> tuple[Float[Array, "d num_parameters"], Float[Array, "d num_parameters"]]:
     """Returns solutions, and what they leave of the right-hand sides."""
-    apply = functools.partial(product, equation, method.curvature, damping)
-    if method.transpose:
+    apply = functools.partial(product, equation, curvature, damping)
+    if transpose:
         transposed = jax.linear_transpose(apply, equation.vector)
 
         def apply(direction: jax.Array) -> jax.Array:
             return transposed(direction)[0]
 
-    if method.curvature == "estimating_equation":
-        restart = min(20, method.max_iterations)
-        cycles = -(-method.max_iterations // restart)
+    if curvature == "estimating_equation":
+        restart = min(20, max_iterations)
+        cycles = -(-max_iterations // restart)
         solve = functools.partial(gmres, apply, restart=restart, maxiter=cycles)
     else:
-        solve = functools.partial(cg, apply, maxiter=method.max_iterations)
+        solve = functools.partial(cg, apply, maxiter=max_iterations)
     solutions = jax.vmap(lambda b: solve(b, tol=tolerance, M=preconditioner)[0])(right)
     return solutions, jax.vmap(apply)(solutions) - right
 

@@ -92,7 +92,6 @@ class LinearDraws(NamedTuple):
       coefficients: of each draw, the same for all points.
 
     Example:
-      >>> import numpy as np
       >>> logits = np.log([[0.2, 0.3, 0.1, 0.4]])
       >>> center = np.concatenate([logits, np.zeros((1, 2))], axis=1)
       >>> factors = np.eye(6)[None, :, 5:]  # one number moves mu1
@@ -109,9 +108,8 @@ class LinearDraws(NamedTuple):
 
     def scale(self, draw_scale: float | Float[Array, " num_draws"]) -> "LinearDraws":
         """Scales draws about their mean, as `scale_draws`; changes coefficients alone."""
-        return self._replace(
-            coefficients=scale_about_mean(self.coefficients, draw_scale)
-        )
+        scaled = scale_about_mean(self.coefficients, draw_scale)
+        return self._replace(coefficients=scaled)
 
     def shift(self, old: pb.Atoms, new: pb.Atoms) -> "LinearDraws":
         """Moves draws as far as a center moves, as `shift_draws`; changes the center."""
@@ -133,9 +131,8 @@ class LinearDraws(NamedTuple):
             part = slice(start, start + _POINTS)
             raw = self.factors[part] @ self.coefficients.T  # [points, raw, draws]
             raw += self.center[part, :, None]
-            for whole, some in zip(
-                atoms, from_raw(np.moveaxis(raw, -1, 0)), strict=True
-            ):
+            drawn = from_raw(np.moveaxis(raw, -1, 0))
+            for whole, some in zip(atoms, drawn, strict=True):
                 whole[:, part] = some
 
         list(map_threads(fill, range(0, num_points, _POINTS)))
@@ -174,8 +171,6 @@ def scale_draws(
     makes all draws equal; there may be one for each draw.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> joint = np.full((2, 1, 2, 2), 0.25)  # mu lies between 0.25 and 0.75
       >>> draws = pb.Atoms(joint, np.array([[[0.5, 0.4]], [[0.5, 0.6]]]))
       >>> scale_draws(draws, 0.0).mu[:, 0, 1].round(6).tolist()
@@ -192,8 +187,6 @@ def shift_draws(draws: pb.Atoms, old: pb.Atoms, new: pb.Atoms) -> pb.Atoms:
     thousandth of it, or stays if it is nearer.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> joint = np.array([[[0.2, 0.3], [0.1, 0.4]]])
       >>> old = pb.Atoms(joint, np.array([[0.5, 0.6]]))
       >>> new = pb.Atoms(joint, np.array([[0.4, 0.7]]))
@@ -220,8 +213,6 @@ def calibrate_draws(
     the best one lies between those tried, by a parabola in log scale.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> rng, joint = np.random.default_rng(0), np.full((300, 200, 2, 2), 0.25)
       >>> delta = rng.normal(size=(300, 200, 2))
       >>> draws = pb.Atoms(joint, pb.anchor(joint, 0.5 * delta))  # too narrow
@@ -245,23 +236,13 @@ def calibrate_draws(
     groups = np.arange(num_points) if groups is None else np.asarray(groups)
     check_shape("groups", groups, (num_points,))
     _, groups = np.unique(groups, return_inverse=True)
-    profile = np.array(
-        [
-            _joint_log_likelihood(from_raw(scale_about_mean(raw, s)), counts, groups)
-            for s in scales
-        ]
-    )
+    scaled = (from_raw(scale_about_mean(raw, scale)) for scale in scales)
+    profile = np.array([_joint_log_likelihood(d, counts, groups) for d in scaled])
     x, best = np.log(scales), int(np.argmax(profile))
     level = profile[best] - _ALLOWED
-    return DrawCalibration(
-        draw_scale=_vertex(x, profile, best),
-        interval=(
-            _crossing(x[best::-1], profile[best::-1], level),
-            _crossing(x[best:], profile[best:], level),
-        ),
-        draw_scales=scales,
-        log_likelihood=profile,
-    )
+    low = _crossing(x[best::-1], profile[best::-1], level)
+    high = _crossing(x[best:], profile[best:], level)
+    return DrawCalibration(_vertex(x, profile, best), (low, high), scales, profile)
 
 
 def _joint_log_likelihood(
@@ -316,7 +297,6 @@ def choose_calibration_rows(
       its own group.
 
     Example:
-      >>> import numpy as np
       >>> z, nothing = np.arange(16.0)[:, None], np.zeros((16, 2, 2))
       >>> rows, groups = choose_calibration_rows(z, nothing + 0.25, nothing)
       >>> [rows[groups == label].tolist() for label in np.unique(groups)]

@@ -39,9 +39,6 @@ def draw_residual(
     new cell has counts of 0. The result has the dtype of the model's draws.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import ResidualSettings
       >>> draws = pb.Atoms(np.full((2000, 1, 2, 2), 0.25), np.full((2000, 1, 2), 0.5))
       >>> tables = np.array([[[[0, 0], [0, 0]]], [[[50, 50], [40, 60]]]])
       >>> settings = ResidualSettings(*np.array([[1.0], [100], [100], [1], [1], [1]]))
@@ -93,9 +90,6 @@ def residual_mean(
     themselves. The result has the dtype of the model's atoms.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
-      >>> from pns_infer import ResidualProfile, ResidualSettings
       >>> atoms = pb.Atoms(np.full((1, 2, 2), 0.25), np.full((1, 2), 0.5))
       >>> tables = np.array([[[[0, 0], [0, 0]]], [[[50, 50], [40, 60]]]])
       >>> strength, one = np.array([25.0, 100.0]), np.ones(2)

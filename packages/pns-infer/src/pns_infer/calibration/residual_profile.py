@@ -104,13 +104,12 @@ class ResidualProfile(NamedTuple):
 
     def mean(self) -> ResidualSettings:
         """Averages the settings over the profile: one of each, within their range."""
-        return ResidualSettings(
-            *(
-                # Weights sum to 1 up to rounding; a share of 1 must not exceed 1.
-                np.clip([self.weight @ field], field.min(), field.max())
-                for field in self.settings
-            )
-        )
+        # Weights sum to 1 up to rounding; a share of 1 must not exceed 1.
+        means = [
+            np.clip([self.weight @ field], field.min(), field.max())
+            for field in self.settings
+        ]
+        return ResidualSettings(*means)
 
     def marginal(
         self, name: str
@@ -134,11 +133,16 @@ class ResidualProfile(NamedTuple):
         """
         strength, share = self.settings.of_source(source)
         sizes, place = np.unique(np.asarray(size, float), return_inverse=True)
-        common, rare = (
-            _average_weight(strength * factor, share, self.weight, sizes)[place]
-            for factor in (1.0, self.settings.rare_factor)
-        )
-        return np.where(is_rare, rare, common)
+        averages = []
+        for factor in (1.0, self.settings.rare_factor):
+            pairs = np.stack([strength * factor, share], axis=1)
+            pairs, pair = np.unique(pairs, axis=0, return_inverse=True)
+            total = np.zeros(len(sizes))
+            for (k, s), part in zip(pairs, np.bincount(pair, self.weight), strict=True):
+                total += part * k / (k + s * sizes)
+            # Weights sum to 1 up to rounding.
+            averages.append(np.minimum(total, 1.0)[place])
+        return np.where(is_rare, averages[1], averages[0])
 
     def cautious(self) -> "ResidualProfile":
         """Keeps the points with the least strength that the likelihood allows.
@@ -158,22 +162,6 @@ class ResidualProfile(NamedTuple):
             weight=self.weight[kept] / self.weight[kept].sum(),
             log_likelihood=self.log_likelihood[kept],
         )
-
-
-def _average_weight(
-    strength: Float[np.ndarray, " n"],
-    share: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
-    size: Float[np.ndarray, " sizes"],
-) -> Float[np.ndarray, " sizes"]:
-    """Averages strength / (strength + share size) over the points of a profile."""
-    pairs, place = np.unique(
-        np.stack([strength, share], axis=1), axis=0, return_inverse=True
-    )
-    total = np.zeros(size.shape)
-    for (k, s), part in zip(pairs, np.bincount(place, weight), strict=True):
-        total += part * k / (k + s * size)
-    return np.minimum(total, 1.0)  # weights sum to 1 up to rounding
 
 
 def profile_residual(
@@ -204,8 +192,6 @@ def profile_residual(
         the rest.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> members = pb.Atoms(np.full((2, 80, 2, 2), 0.25), np.full((2, 80, 2), 0.5))
       >>> cell, even = np.arange(80) // 2, np.full((80, 2, 2), 25)  # cells in two folds
       >>> gap = np.where(cell % 2, 6, -6)[:, None, None] * np.array([[0, 0], [-1, 1]])
@@ -305,13 +291,9 @@ def _grids(
     law: _Law, own: Trials, rest: Trials, is_rare: Bool[np.ndarray, " n"], scale: float
 ) -> Float[np.ndarray, "factors strengths shares"]:
     """Computes the log-likelihood of one source for every factor of rare cells."""
+    law = _Law(law.mean, scale**2 * law.variance)
     common, rare = (
-        _likelihoods(
-            _Law(law.mean[part], scale**2 * law.variance[part]),
-            own[part],
-            rest[part],
-            strengths,
-        )
+        _likelihoods(_Law(*(a[part] for a in law)), own[part], rest[part], strengths)
         for part, strengths in ((~is_rare, _STRENGTHS), (is_rare, _RARE_STRENGTHS))
     )
     # Factor number j is a shift by j places, for factors and strengths step by two.

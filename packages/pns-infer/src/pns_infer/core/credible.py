@@ -49,8 +49,6 @@ def credible_intervals(
     bounds are medians; kappas are 0.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> draws = np.linspace(0, 1, 1001)[:, None, None] * [0.2, 0.4]  # of two terms
       >>> found = credible_intervals(pb.BoundTerms(draws, 1 - draws), alpha=0.1)
       >>> round(float(found.upper[0]), 2), round(float(found.bound_upper[0]), 2)

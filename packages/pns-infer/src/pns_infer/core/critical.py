@@ -174,21 +174,16 @@ def corrected_minimum(
     return Corrected(xp.min(values, axis=-1), kappa, xp.argmin(values, axis=-1))
 
 
-def selection_probability(sample_size: float) -> float:
-    """Returns CLR's gamma_n = 1 - 0.1 / log n."""
-    return 1 - 0.1 / math.log(sample_size)
-
-
 def select_terms(
     side: Side, maxima: Maxima, sample_size: float, limit: float = np.inf
 ) -> Bool[Array, "... num_terms"]:
     """Finds the terms that may attain the minimum: adaptive inequality selection.
 
     A term is kept if center <= min(center + k * error) + 2 k * error, k the critical
-    value of all terms at probability gamma_n, which tends to 1 with the sample size.
+    value of all terms at probability gamma_n = 1 - 0.1 / log n, which tends to 1.
     Tails are not read; the limit is a known term, such as the ceiling.
     """
-    gamma = selection_probability(sample_size)
+    gamma = 1 - 0.1 / math.log(sample_size)
     least, kappa, _ = corrected_minimum(side, maxima, gamma)
     xp = side.center.__array_namespace__()
     least, kappa = xp.minimum(least, limit)[..., None], kappa[..., None]

@@ -97,9 +97,6 @@ def intervals_from_estimates(
     as for `intervals_from_draws`.
 
     Example:
-      >>> import jax
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> terms = pb.BoundTerms(np.array([[0.45, 0.1]]), np.array([[0.6]]))
       >>> covariance = 0.01**2 * np.eye(3)[None]
       >>> key = jax.random.key(0)
@@ -216,7 +213,6 @@ def compatibility_test(
     `rejected`; the key decides the simulation of the critical value.
 
     Example:
-      >>> import jax
       >>> observational = [[[40, 20], [10, 130]]]  # 130 of 200 chose it and responded
       >>> experimental = [[[50, 50], [60, 40]]]  # 40 of 100 respond if treated
       >>> key = jax.random.key(0)
@@ -307,7 +303,6 @@ def balanced_counts(
         of c is c units of weight 1.
 
     Example:
-      >>> import numpy as np
       >>> # Units of the first row all respond, those of the second never do.
       >>> observational = np.array([[[0, 5], [0, 5]], [[15, 0], [15, 0]]])
       >>> experimental = np.array([[[0, 15], [0, 15]], [[5, 0], [5, 0]]])

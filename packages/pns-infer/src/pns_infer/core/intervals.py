@@ -111,8 +111,6 @@ def intervals_from_draws(
         100 bytes per draw and point of a chunk.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> rng = np.random.default_rng(0)
       >>> joint = rng.dirichlet([20, 30, 10, 40], (1000, 1)).reshape(-1, 1, 2, 2)
       >>> mu = rng.beta([35, 80], [65, 20], (1000, 1, 2))
@@ -262,8 +260,6 @@ def score_intervals(
     judged by their validity.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> truth = pb.Interval(np.array([0.2, 0.3]), np.array([0.4, 0.5]))
       >>> wide = pb.Interval(np.array([0.1, 0.35]), np.array([0.5, 0.6]))
       >>> score_intervals(wide, np.array([0.3, 0.4]), truth).set_coverage

@@ -72,8 +72,6 @@ def average_interval(
     with weights [num_groups, num_points] every field of the result is [num_groups].
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> noise = 0.01 * np.random.default_rng(0).normal(size=(10_000, 1, 1))
       >>> lower = np.array([[0.2], [0.4]]) + noise
       >>> draws = pb.BoundTerms(lower, lower + 0.3)
@@ -225,8 +223,6 @@ def uniform_band(
     for `intervals_from_draws`; within a draw the points must be coherent.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> noise = 0.01 * np.random.default_rng(0).normal(size=(10_000, 2, 1))
       >>> draws = pb.BoundTerms(0.3 + noise, 0.5 + noise)  # two independent points
       >>> band = uniform_band(draws)
@@ -268,8 +264,6 @@ def heterogeneity_test(
     are as for `intervals_from_draws`.
 
     Example:
-      >>> import numpy as np
-      >>> import pns_bounds as pb
       >>> noise = np.random.default_rng(0).normal(size=(1000, 1, 1))
       >>> noise = 0.01 * (noise - noise.mean()) / noise.std(ddof=1)
       >>> lower = np.array([[0.1], [0.4]]) + noise  # two points, one term
