@@ -13,8 +13,8 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
+from pns_estimate import _state
 from pns_estimate.answers import averages as _averages
-from pns_estimate.fit import summary as _summary
 from pns_estimate.report import figures as _figures
 from pns_estimate.report import fit as _report_fit
 from pns_estimate.report import people as _report_people
@@ -272,7 +272,7 @@ def make_profile():
 
 
 def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
-    marginals = _summary._residual(make_profile())
+    marginals = _state._residual(make_profile())
     for part in marginals.values():
         np.testing.assert_allclose(sum(part.weight), 1)
     assert marginals["observational_strength"].values == [64, 2048]
@@ -391,7 +391,7 @@ def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
 
 
 def test_the_profile_of_the_draws_is_explained(linear, people, tmp_path):
-    profile = _summary.DrawScale(
+    profile = _state.DrawScale(
         best=1.5,
         interval=[1.2, 1.8],
         draw_scales=[1.0, 1.5, 2.0],

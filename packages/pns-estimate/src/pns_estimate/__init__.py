@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from pns_estimate._compilation_cache import use_compilation_cache
     from pns_estimate._errors import NotFittedError, UserError
     from pns_estimate._estimator import PnsEstimator
+    from pns_estimate._fit import calibrate_sampler
+    from pns_estimate._state import FitSummary
     from pns_estimate.answers.answers import Answers
     from pns_estimate.answers.decisions import Decision
     from pns_estimate.answers.population import Population, SortedPeople
     from pns_estimate.answers.prediction import Prediction
     from pns_estimate.answers.question import Question
-    from pns_estimate.fit.calibration import calibrate_sampler
-    from pns_estimate.fit.summary import FitSummary
     from pns_estimate.methods import (
         METHODS,
         SAMPLERS,

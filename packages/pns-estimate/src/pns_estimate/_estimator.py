@@ -13,8 +13,10 @@ import numpy as np
 import pns_models as pm
 
 from pns_estimate._errors import NotFittedError, UserError
+from pns_estimate._fit import TrainingPeople, fit_tables
 from pns_estimate._settings import Settings, check_memory, check_settings
 from pns_estimate._shortcuts import Shortcuts
+from pns_estimate._state import FitSummary, FittedState, load_state, save_state
 from pns_estimate.answers.answers import Answers
 from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.draws import Draws
@@ -22,9 +24,6 @@ from pns_estimate.answers.population import Population
 from pns_estimate.answers.prediction import EstimandLike, Prediction, Target
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.streamed_answers import StreamedAnswers, write_intervals
-from pns_estimate.fit.fit_tables import TrainingPeople, fit_tables
-from pns_estimate.fit.saving import FittedState, load_state, save_state
-from pns_estimate.fit.summary import FitSummary
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table

@@ -12,11 +12,10 @@ import pandas as pd
 import pns_infer as pi
 
 from pns_estimate._errors import UserError
+from pns_estimate._state import Compatibility, FitSummary
 from pns_estimate.answers.decisions import Decision, decide
 from pns_estimate.answers.population import Population, SortedPeople, Source
 from pns_estimate.answers.prediction import EstimandLike, Prediction, Side, Target
-from pns_estimate.fit.strata import Compatibility
-from pns_estimate.fit.summary import FitSummary
 
 
 class Shortcuts:

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 
+from pns_estimate._state import FitSummary
 from pns_estimate.answers.averages import Averages, find_averages
 from pns_estimate.answers.decisions import Decision, check_decision, decide
 from pns_estimate.answers.population import Population, SortedPeople
 from pns_estimate.answers.prediction import Prediction
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.unanswered import Unanswered, attempt
-from pns_estimate.fit.summary import FitSummary
 
 _Part = TypeVar("_Part")
 

@@ -9,11 +9,11 @@ import pns_bounds as pb
 import pns_infer as pi
 
 from pns_estimate._errors import UserError
+from pns_estimate._state import FitSummary
 from pns_estimate.answers.population import Population
 from pns_estimate.answers.prediction import ENDS, Prediction
 from pns_estimate.answers.question import Question
 from pns_estimate.answers.unanswered import Unanswered, attempt
-from pns_estimate.fit.summary import FitSummary
 
 TRIAL, COUNTED, BOTH = "trial alone", "frequencies of both", "both, by covariates"
 ASKED = "these people, by draws"

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import pandas as pd
 import pns_infer as pi
 
+from pns_estimate._state import SourceSummary
 from pns_estimate.answers.answers import Answers
 from pns_estimate.answers.averages import ASKED, TRIAL
-from pns_estimate.fit.summary import SourceSummary
 from pns_estimate.report.html import Cell, Table, range_cell, to_csv
 from pns_estimate.report.words import Words
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pns_estimate.fit.summary import DrawScale, FitSummary, Marginal
+from pns_estimate._state import DrawScale, FitSummary, Marginal
 from pns_estimate.report.figures import BLUE, GREY, ORANGE, make_figure, plain, svg
 from pns_estimate.report.html import Cell, Table, count_cell, share_cell
 from pns_estimate.report.words import Words

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pns_bounds as pb
 
-from pns_estimate.fit.summary import FitSummary
+from pns_estimate._state import FitSummary
 
 _SYMBOL = re.compile(r"mu[01]|p[01][01]|P\(y\)")
 

@@ -1,0 +1,239 @@
+"""From two checked tables to everything that a fit leaves behind."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+import pandas as pd
+import pns_bounds as pb
+import pns_infer as pi
+import pns_models as pm
+from jaxtyping import Float
+
+from pns_estimate._errors import InterruptedFitError, UserError
+from pns_estimate._state import CalibratedFit, Compatibility, FittedState, summarize_fit
+from pns_estimate.answers.population import Population, make_population
+from pns_estimate.methods import Method, ScaledSampler, get_method, split_key
+from pns_estimate.tables.preparation import PreparedTables, few_rows_as_user_error
+
+
+class HasDraws(Protocol):
+    """A sampler, or a fitted model that has draws."""
+
+    def draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pb.Atoms:
+        """Draws atoms [num_draws, n]."""
+        ...
+
+
+def calibrate_sampler(
+    key: jax.Array,
+    sampler: HasDraws,
+    standardizer: Callable[[np.ndarray], np.ndarray],
+    held_out: pm.Counts,
+    num_draws: int = 400,
+) -> pi.DrawCalibration:
+    """Profiles the scale of draws on held-out units, a few thousand rows at most.
+
+    Args:
+      key: decides the draws.
+      sampler: draws atoms of any unit.
+      standardizer: maps covariates to comparable scales, to find neighbors.
+      held_out: units that training did not see.
+      num_draws: of each unit.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_models as pm
+      >>> class Normal:  # draws of raw numbers with a standard deviation of 1
+      ...     def draws(self, key, z, num_draws):
+      ...         raw = jax.random.normal(key, (num_draws, len(z), 6))
+      ...         return pm.atoms_from_raw(raw, "anchored")
+      >>> rng = np.random.default_rng(0)
+      >>> z = np.arange(60.0)[:, None]
+      >>> raw = rng.normal(0.0, 0.5, (60, 6))  # in truth it is 0.5
+      >>> atoms = pm.atoms_from_raw(raw, "anchored")
+      >>> log = rng.multinomial(80, np.reshape(atoms.joint, (60, 4)).astype(float))
+      >>> events = rng.binomial(40, atoms.mu)
+      >>> trial = np.stack([40 - events, events], axis=-1)
+      >>> held_out = pm.Counts(z, log.reshape(60, 2, 2), trial)
+      >>> scale = pm.make_standardizer(held_out)
+      >>> found = calibrate_sampler(jax.random.key(0), Normal(), scale, held_out, 200)
+      >>> round(found.draw_scale, 1)
+      0.5
+    """
+    z, observational, experimental = (np.asarray(part) for part in held_out)
+    rows, groups = pi.choose_calibration_rows(
+        standardizer(z), observational, experimental
+    )
+    drawn = sampler.draws(key, z[rows], num_draws)
+    return pi.calibrate_draws(drawn, observational[rows], experimental[rows], groups)
+
+
+_MOST_STRATA = 64
+_LEAST_PEOPLE = 100
+
+
+def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatibility:
+    """Tests the tables in up to 64 strata of near neighbors.
+
+    Strata are made larger until each has people in the log and in both arms. Within a
+    stratum the tables are weighted to one law of the covariates.
+
+    Args:
+      key: decides ties between people, and the simulation of the critical value.
+      prepared: both tables.
+    """
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    rows = prepared.rows
+    counts = rows.counts()
+    observational, experimental = (np.asarray(part, float) for part in counts[1:])
+    chance = _chance_by_cell(rows, prepared.comparison.chance)
+    second = None
+    if prepared.weights_are == "sampling":
+        squares = rows.squares()
+        second = (squares.observational, squares.experimental)
+    # Neighbors with a tie are parted by their order, which must not tell their source.
+    order = rng.permutation(len(counts.z))
+    deviation = pm.make_standardizer(counts).deviation
+    size = _first_size(len(counts.z), observational.sum() + experimental.sum())
+    while True:
+        stratum = pi.neighborhoods(np.asarray(counts.z), size, deviation, order)
+        tables = pi.balanced_counts(
+            stratum, chance, observational, experimental, second
+        )
+        if _least_people(*tables) >= _LEAST_PEOPLE / 2 or stratum.max() == 0:
+            break
+        size *= 2
+    result = pi.compatibility_test(key, *tables)
+    place = pb.CONSTRAINTS.index(result.constraint)
+    return Compatibility(
+        p_value=result.p_value,
+        strata=int(stratum.max() + 1),
+        constraint=result.constraint,
+        slack=float(result.slack[result.stratum, place]),
+        statistic=result.statistic,
+    )
+
+
+def _chance_by_cell(
+    rows: pm.Rows, chance: Float[np.ndarray, " n"] | None
+) -> Float[np.ndarray, " num_cells"]:
+    """Averages the chance to be in the trial over the rows of each cell."""
+    if chance is None:
+        chance = np.full(len(rows.z), 0.5)
+    _, place = pm.distinct_rows(rows.cell)
+    return np.bincount(place, rows.weights * chance) / np.bincount(place, rows.weights)
+
+
+def _first_size(num_rows: int, num_people: float) -> int:
+    """Returns rows per stratum, few if rows are merged and hold many people each."""
+    if num_people > 4 * num_rows:
+        return max(1, num_rows // _MOST_STRATA)
+    return max(_LEAST_PEOPLE, -(-num_rows // _MOST_STRATA))
+
+
+def _least_people(
+    observational: Float[np.ndarray, "num_strata treatments levels"],
+    experimental: Float[np.ndarray, "num_strata treatments levels"],
+) -> float:
+    """Returns the least size of a table in a stratum, an arm counted twice."""
+    return min(observational.sum((1, 2)).min(), 2 * experimental.sum(2).min())
+
+
+def fit_method(
+    key: jax.Array,
+    rows: pm.Rows,
+    method: Method,
+    recipe: Any,
+    calibrate: bool,
+    progress: bool,
+    checkpoint_dir: str | Path | None = None,
+) -> CalibratedFit:
+    """Fits a method and scales its draws to the largest factor held-out units allow.
+
+    Args:
+      key: decides everything.
+      rows: of all tables, with the folds of the method.
+      method: how uncertainty is represented.
+      recipe: the method's settings.
+      calibrate: whether to choose the scale of the draws on held-out units.
+      progress: whether to show a bar.
+      checkpoint_dir: where fits that are interrupted can go on; None keeps nothing.
+    """
+    if checkpoint_dir is not None:
+        checkpoint_dir = Path(checkpoint_dir) / _name_fit(key, rows, method, recipe)
+    with few_rows_as_user_error():
+        try:
+            learned = method.fit(key, rows, recipe, progress, checkpoint_dir)
+        except pm.DivergedError as error:
+            raise UserError(f"training failed: {error}") from error
+        except pm.LostProcessError as error:
+            raise InterruptedFitError(str(error)) from error
+    sampler, held_out, standardizer = learned[:3]
+    wanted = calibrate and not learned.is_calibrated
+    if not (wanted and sampler.has_draws and len(held_out.z)):
+        return CalibratedFit(learned, ScaledSampler(sampler), None)
+    calibration = calibrate_sampler(
+        split_key(key).calibrate, sampler, standardizer, held_out
+    )
+    scaled = ScaledSampler(sampler, calibration.interval[1])
+    return CalibratedFit(learned, scaled, calibration)
+
+
+def _name_fit(key: jax.Array, rows: pm.Rows, method: Method, recipe: Any) -> str:
+    """Names a fit by everything that decides it, so that no other goes on with it."""
+    result = hashlib.sha256(f"{method.name} {recipe!r}".encode())
+    for part in (jax.random.key_data(key), *rows):
+        if part is not None:
+            result.update(np.ascontiguousarray(part).data)
+    return result.hexdigest()[:16]
+
+
+class TrainingPeople(NamedTuple):
+    """Whom a fit saw; a loaded model has none of it.
+
+    Attributes:
+      sample: some people of both tables, to report on.
+      population: everybody, to average over; None if not all were held out.
+    """
+
+    sample: pd.DataFrame
+    population: Population | None
+
+
+def fit_tables(
+    prepared: PreparedTables, settings: Mapping[str, Any]
+) -> tuple[FittedState, TrainingPeople]:
+    """Fits a method to two tables.
+
+    Args:
+      prepared: both, checked and encoded.
+      settings: of the estimator, checked.
+    """
+    method, seed = get_method(settings["method"]), int(settings["seed"])
+    recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
+    key, rows = jax.random.key(seed), prepared.rows
+    fit = fit_method(
+        key,
+        rows,
+        method,
+        recipe,
+        settings["calibrate"],
+        settings["progress"],
+        settings["checkpoint_dir"],
+    )
+    compatibility = run_compatibility_test(jax.random.fold_in(key, 1), prepared)
+    state = FittedState(
+        encoder=prepared.meaning.encoder,
+        sampler=fit.sampler,
+        sample_size=float(rows.weights.sum()),
+        summary=summarize_fit(prepared, fit, method, compatibility, seed),
+    )
+    population = make_population(prepared, fit.learned)
+    return state, TrainingPeople(prepared.read.sample, population)
