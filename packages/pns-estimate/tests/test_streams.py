@@ -15,7 +15,7 @@ from absl.testing import flagsaver
 from pns_estimate.answers import streamed_answers as _streamed_answers
 from pns_estimate.command import main as _command
 from pns_estimate.command import run as _command_run
-from pns_estimate.methods import registry
+from pns_estimate.methods import protocol
 from pns_estimate.tables import readers as _readers
 from pns_estimate.tables import rows as _rows
 from pns_estimate.tables.columns import quantiles
@@ -307,7 +307,7 @@ def run_command(monkeypatch, capsys):
     method = dataclasses.replace(
         pe.get_method("crossfit"), recipe=small_recipe("crossfit")
     )
-    monkeypatch.setitem(registry._METHODS, "crossfit", method)
+    monkeypatch.setitem(protocol._METHODS, "crossfit", method)
     monkeypatch.setattr(_command_run, "use_compilation_cache", lambda: None)
 
     def run(**options):

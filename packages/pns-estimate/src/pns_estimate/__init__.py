@@ -25,9 +25,8 @@ if TYPE_CHECKING:
         get_method,
         register_method,
     )
-    from pns_estimate.methods.bootstrap import make_bootstrap
     from pns_estimate.methods.crossfit import CrossFitRecipe
-    from pns_estimate.methods.network import NetworkRecipe
+    from pns_estimate.methods.network import NetworkRecipe, make_bootstrap
     from pns_estimate.tables.checks import TableWarning
 else:  # the same names, each imported when it is first asked for
     __getattr__, __dir__ = lazy_names(__name__, __file__)

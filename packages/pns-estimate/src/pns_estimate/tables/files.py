@@ -1,22 +1,72 @@
 """Tables in and out: CSV and Parquet, and files that appear only when complete."""
 
+import codecs
+import gzip
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from pns_estimate._errors import UserError, storage_reason
-from pns_estimate.tables.text_format import sniff_format
 
 _TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_SAMPLE = 65_536  # bytes
+_COMMA_NUMBER = re.compile(r"(^|;)-?\d+,\d+(;|$)", re.MULTILINE)
+
+
+class TextFormat(NamedTuple):
+    """Arguments of `pandas.read_csv`."""
+
+    sep: str
+    encoding: str
+    decimal: str
+
+    def note(self) -> str | None:
+        """Says what is unusual about it."""
+        parts = []
+        if self.sep != ",":
+            parts.append(f"separated by {self.sep!r}")
+        if self.decimal != ".":
+            parts.append("numbers with a decimal comma")
+        if self.encoding != "utf-8-sig":
+            parts.append(f"encoded as {self.encoding}")
+        return ", ".join(parts) or None
+
+
+def sniff_format(path: Path) -> TextFormat:
+    """Finds out from the first bytes of a file; a comma and UTF-8 if nothing speaks against."""
+    is_packed = path.suffix.lower() == ".gz"
+    with gzip.open(path) if is_packed else path.open("rb") as file:
+        sample = file.read(_SAMPLE)
+    encoding = _find_encoding(sample)
+    text = sample.decode(encoding, errors="ignore")
+    header = text.partition("\n")[0]
+    sep = ","
+    if path.name.lower().endswith((".tsv", ".tsv.gz")):
+        sep = "\t"
+    elif "," not in header:
+        sep = max(",;\t|", key=header.count)
+    is_comma = sep == ";" and _COMMA_NUMBER.search(text.replace("\r", "")) is not None
+    return TextFormat(sep, encoding, "," if is_comma else ".")
+
+
+def _find_encoding(sample: bytes) -> str:
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)  # may end in a letter
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8-sig"
 
 
 def read_table(
