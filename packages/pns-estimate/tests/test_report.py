@@ -14,9 +14,9 @@ import pns_estimate as pe
 import pns_infer as pi
 import pytest
 from pns_estimate import _state
-from pns_estimate.answers import averages as _averages
-from pns_estimate.report import figures as _figures
+from pns_estimate.answers import answers as _answers
 from pns_estimate.report import fit as _report_fit
+from pns_estimate.report import html as _html
 from pns_estimate.report import people as _report_people
 from pns_estimate.report.page import make_page, write_numbers, write_report
 from small_tables import draw_table, fit, small_recipe
@@ -129,7 +129,7 @@ def test_many_people_of_a_kind_make_few_rows(linear):
         for name, entry in linear.summary_.tables.items()
     }
     summary = dataclasses.replace(linear.summary_, tables=tables)
-    units = _averages.counted_units(summary)
+    units = _answers.counted_units(summary)
     assert len(units.x) <= 160_000
     np.testing.assert_allclose(units.weights.sum(), 2e7 + 1)
 
@@ -282,7 +282,7 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     monkeypatch.setattr(
         _report_fit,
         "svg",
-        lambda figure, label: figures.append(figure) or _figures.svg(figure, label),
+        lambda figure, label: figures.append(figure) or _html.svg(figure, label),
     )
     found = _report_fit.residual_section(marginals)
     # Bars of the log and of the trial, each beside the value that the axis names.

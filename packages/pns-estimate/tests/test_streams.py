@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate.answers import streamed_answers as _streamed_answers
+from pns_estimate.answers import files as _files
 from pns_estimate.command import main as _command
 from pns_estimate.command import run as _command_run
 from pns_estimate.methods import protocol
@@ -61,7 +61,7 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(_readers, "BATCH", 230)
     monkeypatch.setattr(_readers, "_PENDING", 300)
     monkeypatch.setattr(_rows, "_PENDING", 300)
-    monkeypatch.setattr(_streamed_answers, "_CHUNK", 20)
+    monkeypatch.setattr(_files, "_CHUNK", 20)
 
 
 OPTIONS = {"method": "crossfit", "missing": "indicator", "assignment": "chance"}
@@ -162,7 +162,7 @@ def test_answers_that_are_forgotten_are_made_again(
 ):
     memory, _ = both
     memory.write_intervals(tmp_path / "kept.parquet", folders[1])
-    monkeypatch.setattr(_streamed_answers, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(_files, "_MOST_KNOWN", 3)
     memory.write_intervals(tmp_path / "forgotten.parquet", folders[1])
     kept, forgotten = (
         pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("kept", "forgotten")

@@ -20,10 +20,10 @@ from pns_estimate._state import FitSummary, FittedState, load_state, save_state
 from pns_estimate.answers.answers import Answers
 from pns_estimate.answers.decisions import Decision
 from pns_estimate.answers.draws import Draws
+from pns_estimate.answers.files import StreamedAnswers, stream_intervals
 from pns_estimate.answers.population import Population
 from pns_estimate.answers.prediction import EstimandLike, Prediction, Target
 from pns_estimate.answers.question import Question
-from pns_estimate.answers.streamed_answers import StreamedAnswers, write_intervals
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
@@ -255,7 +255,7 @@ class PnsEstimator(Settings, Shortcuts):
         csv_path: Path | None = None,
     ) -> StreamedAnswers:
         asked = (question.alpha, question.estimand, question.target)
-        return write_intervals(
+        return stream_intervals(
             path,
             people,
             self._fitted().encoder,

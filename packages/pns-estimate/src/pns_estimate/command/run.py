@@ -18,6 +18,7 @@ from pns_estimate._estimator import PnsEstimator
 from pns_estimate._settings import check_memory
 from pns_estimate.answers.decisions import Criterion, Decision, check_decision
 from pns_estimate.answers.files import (
+    check_people,
     show,
     show_averages,
     write_intervals,
@@ -25,7 +26,6 @@ from pns_estimate.answers.files import (
 )
 from pns_estimate.answers.prediction import Target
 from pns_estimate.answers.question import Question
-from pns_estimate.answers.streamed_answers import check_people
 from pns_estimate.command import flags as _flags
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,

@@ -4,11 +4,20 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.answers.decisions import Decision
-from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.report.figures import BLUE, GREY, make_figure, svg
-from pns_estimate.report.html import Cell, Json, Table, count_cell, share_cell, to_csv
+from pns_estimate.report.html import (
+    BLUE,
+    GREY,
+    Cell,
+    Json,
+    Table,
+    count_cell,
+    make_figure,
+    share_cell,
+    svg,
+    to_csv,
+)
 from pns_estimate.report.words import Words
 
 # What is least of a loss is greatest of a gain.

@@ -5,8 +5,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pns_estimate._state import DrawScale, FitSummary, Marginal
-from pns_estimate.report.figures import BLUE, GREY, ORANGE, make_figure, plain, svg
-from pns_estimate.report.html import Cell, Table, count_cell, share_cell
+from pns_estimate.report.html import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Cell,
+    Table,
+    count_cell,
+    make_figure,
+    plain,
+    share_cell,
+    svg,
+)
 from pns_estimate.report.words import Words
 
 RESIDUAL_LABELS = {

@@ -8,17 +8,20 @@ import datetime
 import importlib.metadata
 from pathlib import Path
 
-from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.answers.population import SortedPeople
-from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.report.averages import average_table, make_opening
+from pns_estimate.report.averages import (
+    average_table,
+    make_opening,
+    sorted_section,
+    subgroup_section,
+)
 from pns_estimate.report.decisions import (
     count_recommendations,
     decision_section,
     share_section,
 )
 from pns_estimate.report.fit import fit_section, source_table
-from pns_estimate.report.groups import sorted_section, subgroup_section
 from pns_estimate.report.html import Json, render
 from pns_estimate.report.people import count_above, hold_data, make_views, mean_width
 from pns_estimate.report.words import make_words

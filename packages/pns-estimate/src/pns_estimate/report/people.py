@@ -6,17 +6,16 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 
-from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.answers.prediction import ENDS
-from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.report.figures import (
+from pns_estimate.report.html import (
     BLUE,
     ORANGE,
+    Json,
     draw_intervals,
     make_figure,
     svg,
 )
-from pns_estimate.report.html import Json
 from pns_estimate.report.words import Words
 
 _MOST_NAMED = 30  # people with an interval of their own in the figure
