@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from pns_estimate._fit import calibrate_sampler
     from pns_estimate._state import FitSummary
     from pns_estimate.answers.answers import Answers
-    from pns_estimate.answers.decisions import Decision
     from pns_estimate.answers.population import Population, SortedPeople
     from pns_estimate.answers.prediction import Prediction
-    from pns_estimate.answers.question import Question
+    from pns_estimate.answers.question import Decision, Question
     from pns_estimate.methods import (
         METHODS,
         SAMPLERS,

@@ -1,29 +1,39 @@
 """The front door: two tables in, an interval for every person out."""
 
 import dataclasses
-import importlib.metadata
-import sys
-import warnings
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import numpy as np
+import pandas as pd
+import pns_infer as pi
 import pns_models as pm
 
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._fit import TrainingPeople, fit_tables
 from pns_estimate._settings import Settings, check_memory, check_settings
-from pns_estimate._shortcuts import Shortcuts
-from pns_estimate._state import FitSummary, FittedState, load_state, save_state
+from pns_estimate._state import (
+    Compatibility,
+    FitSummary,
+    FittedState,
+    load_state,
+    save_state,
+)
 from pns_estimate.answers.answers import Answers
-from pns_estimate.answers.decisions import Decision
-from pns_estimate.answers.draws import Draws
 from pns_estimate.answers.files import StreamedAnswers, stream_intervals
 from pns_estimate.answers.population import Population
-from pns_estimate.answers.prediction import EstimandLike, Prediction, Target
-from pns_estimate.answers.question import Question
+from pns_estimate.answers.prediction import Draws, Prediction
+from pns_estimate.answers.question import (
+    Decision,
+    EstimandLike,
+    Question,
+    Source,
+    Target,
+)
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
@@ -32,9 +42,38 @@ from pns_estimate.tables.readers import Frame, Stream, as_table, open_table
 from pns_estimate.tables.roles import Roles, WeightsAre
 
 _SAVED = ("method", "num_draws", "seed", "missing", "unseen", "calibrate")
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
 
 
-class PnsEstimator(Settings, Shortcuts):
+def _of_rows(
+    method: Callable[Concatenate[Prediction, _Asked], _Answer],
+) -> Callable[Concatenate["PnsEstimator", Any, _Asked], _Answer]:
+    """Makes the same method of the estimator, with rows as its first argument."""
+
+    @functools.wraps(method)
+    def ask(self: "PnsEstimator", rows: Any, *args: Any, **options: Any) -> _Answer:
+        return getattr(self.predict(rows), method.__name__)(*args, **options)
+
+    own, *others = inspect.signature(method).parameters.values()
+    rows = inspect.Parameter("rows", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    vars(ask)["__signature__"] = inspect.Signature([own, rows, *others])
+    return ask
+
+
+def _of_population(
+    method: Callable[Concatenate[Population, _Asked], _Answer],
+) -> Callable[Concatenate["PnsEstimator", _Asked], _Answer]:
+    """Makes the same method of the estimator, about the people of the tables."""
+
+    @functools.wraps(method)
+    def ask(self: "PnsEstimator", *args: Any, **options: Any) -> _Answer:
+        return getattr(self.population_, method.__name__)(*args, **options)
+
+    return ask
+
+
+class PnsEstimator(Settings):
     """Bounds, for every person, the probability that the treatment makes the difference.
 
     Args:
@@ -218,6 +257,92 @@ class PnsEstimator(Settings, Shortcuts):
             sample_size=state.sample_size,
         )
 
+    def intervals(
+        self,
+        rows: Any,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        target: Target = "set",
+    ) -> pd.DataFrame:
+        """Computes an interval for each person.
+
+        Args:
+          rows: people with the covariates of training; a DataFrame or a path.
+          alpha: the probability of missing.
+          estimand: a name from `pns_bounds.ESTIMANDS`, such as 'pns', 'harm', 'pn' or
+            'ps'; or a `pns_bounds.Estimand`.
+          target: 'set': an interval covers the identified set, all values the data
+            cannot exclude; 'parameter': the true value alone, and is narrower.
+
+        Returns:
+          A DataFrame with the index of `rows`:
+            lower, upper: the interval.
+            bound_lower, bound_upper: half-median-unbiased estimates of the sharp bounds.
+            binding_lower, binding_upper: the term that attains each end.
+            is_empty: whether the ends cross, so that no value fits.
+            is_outside: whether a covariate lies outside what training saw.
+        """
+        return self.predict(rows).intervals(alpha, estimand, target)
+
+    band = _of_rows(Prediction.band)
+    """Computes a band for rows that holds for all at once, as `Prediction.band`."""
+    threshold_set = _of_rows(Prediction.threshold_set)
+    """Finds who of rows surely exceeds a threshold, as `Prediction.threshold_set`."""
+    average_groups = _of_rows(Prediction.average_groups)
+    """Averages several groups of rows, as `Prediction.average_groups`."""
+    decide = _of_rows(Prediction.decide)
+    """Recommends whom of rows to treat, as `Prediction.decide`."""
+    atoms = _of_rows(Prediction.atoms)
+    """Estimates the six probabilities of rows, as `Prediction.atoms`."""
+    compare_averages = _of_population(Population.comparison)
+    """Shows what each step adds, as `Population.comparison`."""
+    subgroups = _of_population(Population.subgroups)
+    """Averages subgroups of the tables' people, as `Population.subgroups`."""
+    sorted_groups = _of_population(Population.sorted_groups)
+    """Averages people sorted by predicted benefit, as `Population.sorted_groups`."""
+    value = _of_population(Population.value)
+    """Estimates what a rule gains per person, as `Population.value`."""
+    value_curve = _of_population(Population.value_curve)
+    """Estimates the value of treating the best share, as `Population.value_curve`."""
+
+    def average(
+        self,
+        rows: Any = None,
+        mask: Any = None,
+        weights: Any = None,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        source: Source = "both",
+    ) -> pi.AverageInterval | pi.DebiasedAverage:
+        """Computes an interval for the mean over people.
+
+        Without rows it is over the people of the tables, and debiased: no draws, no
+        bias of the networks, and what plain frequencies say is used, too. With rows it is
+        over other people and rests on the draws. Draws are made for single people: what
+        their means share is not calibrated, and the interval may be too narrow or too
+        wide.
+
+        Args:
+          rows: people with the covariates of training; those of the tables if None.
+          mask: booleans, one per row: a subgroup. Of the tables: the rows of both, the
+            observational ones first; or a function of their covariates.
+          weights: not negative, one per row.
+          alpha: the probability of missing.
+          estimand: as for `intervals`.
+          source: without rows, whose people: 'both', 'observational' or 'experimental'.
+        """
+        if rows is None:
+            return self.population_.average(mask, weights, alpha, estimand, source)
+        if source != "both":
+            raise UserError(
+                "source is for averages without rows; leave one of them out."
+            )
+        return self.predict(rows).average(mask, weights, alpha, estimand)
+
+    def compatibility(self) -> Compatibility:
+        """Returns the test of whether the two tables contradict each other."""
+        return self.summary_.compatibility
+
     def write_intervals(
         self,
         path: Any,
@@ -362,33 +487,6 @@ class PnsEstimator(Settings, Shortcuts):
         estimator._state = state
         return estimator
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tells scikit-learn whether there is anything to ask."""
-        return self._state is not None
-
-    def __sklearn_tags__(self) -> Any:
-        """Tells scikit-learn that this is no classifier, regressor or transformer."""
-        utils = sys.modules["sklearn.utils"]  # whoever asks has imported it
-        return utils.Tags(
-            estimator_type=None, target_tags=utils.TargetTags(required=False)
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Adds the version, for `pickle`, `joblib` and `copy`."""
-        return {**vars(self), "_version": _version()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Warns if another version wrote the pickle."""
-        written = state.pop("_version", "unknown")
-        if written != _version():
-            warnings.warn(
-                f"this pickle was written by pns-estimate {written} and is read by "
-                f"{_version()}; answers may be wrong without an error. Only folders of "
-                "`save` are checked when they are read.",
-                stacklevel=2,
-            )
-        vars(self).update(state)
-
     def _find_population(self) -> Population | None:
         people = self._training_people
         return None if people is None else people.population
@@ -397,10 +495,6 @@ class PnsEstimator(Settings, Shortcuts):
         if self._state is None:
             raise NotFittedError("call fit(...) first, or PnsEstimator.load(folder).")
         return self._state
-
-
-def _version() -> str:
-    return importlib.metadata.version("pns-estimate")
 
 
 def _plain(value: Any) -> Any:

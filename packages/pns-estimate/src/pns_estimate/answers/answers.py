@@ -16,12 +16,16 @@ import pns_infer as pi
 
 from pns_estimate._errors import UserError, as_user_errors
 from pns_estimate._state import FitSummary
-from pns_estimate.answers.decisions import Decision, check_decision, decide
-from pns_estimate.answers.population import Population, SortedPeople
-from pns_estimate.answers.prediction import ENDS, Prediction
-from pns_estimate.answers.question import Question
+from pns_estimate.answers.population import (
+    BOTH,
+    COUNTED,
+    TRIAL,
+    Population,
+    SortedPeople,
+)
+from pns_estimate.answers.prediction import Prediction, interval_table
+from pns_estimate.answers.question import Decision, Question, check_decision
 
-TRIAL, COUNTED, BOTH = "trial alone", "frequencies of both", "both, by covariates"
 ASKED = "these people, by draws"
 _MOST_ROWS = 20_000  # of a kind
 _Part = TypeVar("_Part")
@@ -116,17 +120,14 @@ def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
 def _count(
     units: pi.HeldOutUnits, prediction: Prediction, alpha: float, estimand: pb.Estimand
 ) -> pd.DataFrame:
-    steps = {}
+    steps: dict[str, Any] = {}
     if estimand.function is None:
         for name, alone in ((TRIAL, True), (COUNTED, False)):
-            found = pi.frequency_interval(
+            steps[name] = pi.frequency_interval(
                 units, alpha, estimand=estimand, trial_alone=alone
             )
-            steps[name] = [float(getattr(found, end)) for end in ENDS]
-    asked = prediction.average(alpha=alpha, estimand=estimand)
-    steps[ASKED] = [float(getattr(asked, end)) for end in ENDS]
-    table = pd.DataFrame.from_dict(steps, orient="index", columns=list(ENDS))
-    return table.rename_axis(estimand.name)
+    steps[ASKED] = prediction.average(alpha=alpha, estimand=estimand)
+    return interval_table(steps, estimand.name)
 
 
 class Asked(NamedTuple):
@@ -224,10 +225,9 @@ class Answers:
     @cached_property
     def decisions(self) -> pd.DataFrame | Unanswered:
         """Whom to treat."""
-        decision = self.decision
-        if decision is None:
+        if self.decision is None:
             return Unanswered("the question names no decision.")
-        return decide(self.prediction, decision, self.question.alpha)
+        return self.prediction.decide(self.decision, self.question.alpha)
 
     @cached_property
     def values(self) -> pd.DataFrame | Unanswered:

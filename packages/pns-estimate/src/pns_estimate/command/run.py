@@ -16,7 +16,6 @@ from pns_estimate._compilation_cache import use_compilation_cache
 from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._settings import check_memory
-from pns_estimate.answers.decisions import Criterion, Decision, check_decision
 from pns_estimate.answers.files import (
     check_people,
     show,
@@ -24,8 +23,13 @@ from pns_estimate.answers.files import (
     write_intervals,
     write_tables,
 )
-from pns_estimate.answers.prediction import Target
-from pns_estimate.answers.question import Question
+from pns_estimate.answers.question import (
+    Criterion,
+    Decision,
+    Question,
+    Target,
+    check_decision,
+)
 from pns_estimate.command import flags as _flags
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,

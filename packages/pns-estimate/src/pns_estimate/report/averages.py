@@ -8,8 +8,8 @@ import pandas as pd
 import pns_infer as pi
 
 from pns_estimate._state import SourceSummary
-from pns_estimate.answers.answers import ASKED, TRIAL, Answers, Unanswered
-from pns_estimate.answers.population import SortedPeople
+from pns_estimate.answers.answers import ASKED, Answers, Unanswered
+from pns_estimate.answers.population import TRIAL, SortedPeople
 from pns_estimate.report.html import (
     BLUE,
     ORANGE,

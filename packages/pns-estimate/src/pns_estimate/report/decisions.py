@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from pns_estimate.answers.answers import Answers, Unanswered
-from pns_estimate.answers.decisions import Decision
+from pns_estimate.answers.question import Decision
 from pns_estimate.report.html import (
     BLUE,
     GREY,
