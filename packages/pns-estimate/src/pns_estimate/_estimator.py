@@ -14,7 +14,7 @@ import pns_infer as pi
 import pns_models as pm
 
 from pns_estimate._errors import NotFittedError, UserError
-from pns_estimate._fit import TrainingPeople, fit_tables
+from pns_estimate._fit import fit_tables
 from pns_estimate._settings import Settings, check_memory, check_settings
 from pns_estimate._state import (
     Compatibility,
@@ -149,7 +149,8 @@ class PnsEstimator(Settings):
         self.checkpoint_dir = checkpoint_dir
 
     _state: FittedState | None = None
-    _training_people: TrainingPeople | None = None
+    _sample: pd.DataFrame | None = None  # of the people of both tables, to report on
+    _population: Population | None = None
 
     def fit(
         self,
@@ -217,8 +218,8 @@ class PnsEstimator(Settings):
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
         # Nothing is kept before all of it worked: a fit that fails changes nothing.
-        found = fit_tables(prepared, self.get_params())
-        self._state, self._training_people = found
+        self._state, self._population = fit_tables(prepared, self.get_params())
+        self._sample = prepared.read.sample
         return self
 
     @property
@@ -240,22 +241,16 @@ class PnsEstimator(Settings):
         Args:
           rows: people with the covariates of training; a DataFrame or a path.
         """
-        state = self._fitted()
+        encoder, sampler, sample_size, _ = self._fitted()
         check_settings(self.get_params())
         table = read_table(rows, "prediction")
-        z, is_outside = state.encoder.encode(table, "prediction")
+        z, is_outside = encoder.encode(table, "prediction")
         first, place = pm.group_rows(z)
         z = z[first]
         key = jax.random.fold_in(jax.random.key(int(self.seed)), 2)
-        return Prediction(
-            people=table[state.encoder.columns],
-            z=z,
-            place=place,
-            is_outside=is_outside,
-            sampler=state.sampler,
-            draws=Draws(state.sampler, key, z, int(self.num_draws)),
-            sample_size=state.sample_size,
-        )
+        draws = Draws(sampler, key, z, int(self.num_draws))
+        people = table[encoder.columns]
+        return Prediction(people, z, place, is_outside, sampler, draws, sample_size)
 
     def intervals(
         self,
@@ -392,20 +387,19 @@ class PnsEstimator(Settings):
     @property
     def has_population(self) -> bool:
         """Whether `population_` is there: right after a fit by 'crossfit'."""
-        return self._find_population() is not None
+        return self._population is not None
 
     @property
     def population_(self) -> Population:
         """The people of the tables, to ask for averages; see `Population`."""
         self._fitted()
-        population = self._find_population()
-        if population is None:
+        if self._population is None:
             raise UserError(
                 "only the method 'crossfit', right after fit, knows the people of the "
                 "tables: a loaded model has none, and other methods do not hold everybody "
                 "out; give rows to average over."
             )
-        return population
+        return self._population
 
     def report(
         self,
@@ -456,20 +450,15 @@ class PnsEstimator(Settings):
         self._fitted()
         question = question or Question()
         if rows is None:
-            if self._training_people is None:
+            if self._sample is None:
                 raise UserError(
                     "a loaded model has no people of its own: give rows to report on."
                 )
-            rows = self._training_people.sample
+            rows = self._sample
             about = "a sample of the people of both tables"
             question = dataclasses.replace(question, about=about)
-        return Answers(
-            question,
-            self.summary_,
-            self.predict(rows),
-            self._find_population(),
-            decision,
-        )
+        people = self.predict(rows)
+        return Answers(question, self.summary_, people, self._population, decision)
 
     def save(self, folder: Any) -> None:
         """Writes the estimator to a new folder; no training data are in it."""
@@ -486,10 +475,6 @@ class PnsEstimator(Settings):
         estimator = cls(**settings)
         estimator._state = state
         return estimator
-
-    def _find_population(self) -> Population | None:
-        people = self._training_people
-        return None if people is None else people.population
 
     def _fitted(self) -> FittedState:
         if self._state is None:

@@ -3,36 +3,25 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float
 
 from pns_estimate._errors import InterruptedFitError, UserError
-from pns_estimate._state import CalibratedFit, Compatibility, FittedState, summarize_fit
-from pns_estimate.answers.population import Population, make_population
+from pns_estimate._state import Compatibility, FittedState, summarize_fit
+from pns_estimate.answers.population import Population
 from pns_estimate.methods import Method, ScaledSampler, get_method, split_key
 from pns_estimate.tables.preparation import PreparedTables, few_rows_as_user_error
 
 
-class HasDraws(Protocol):
-    """A sampler, or a fitted model that has draws."""
-
-    def draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pb.Atoms:
-        """Draws atoms [num_draws, n]."""
-        ...
-
-
 def calibrate_sampler(
     key: jax.Array,
-    sampler: HasDraws,
+    sampler: Any,
     standardizer: Callable[[np.ndarray], np.ndarray],
     held_out: pm.Counts,
     num_draws: int = 400,
@@ -41,7 +30,7 @@ def calibrate_sampler(
 
     Args:
       key: decides the draws.
-      sampler: draws atoms of any unit.
+      sampler: has `draws(key, z, num_draws)`, as a `Sampler` or a fitted model does.
       standardizer: maps covariates to comparable scales, to find neighbors.
       held_out: units that training did not see.
       num_draws: of each unit.
@@ -146,44 +135,53 @@ def _least_people(
     return min(observational.sum((1, 2)).min(), 2 * experimental.sum(2).min())
 
 
-def fit_method(
-    key: jax.Array,
-    rows: pm.Rows,
-    method: Method,
-    recipe: Any,
-    calibrate: bool,
-    progress: bool,
-    checkpoint_dir: str | Path | None = None,
-) -> CalibratedFit:
-    """Fits a method and scales its draws to the largest factor held-out units allow.
+def fit_tables(
+    prepared: PreparedTables, settings: Mapping[str, Any]
+) -> tuple[FittedState, Population | None]:
+    """Fits a method to two tables.
+
+    Draws are scaled by the largest factor that held-out units allow, if that is wanted.
 
     Args:
-      key: decides everything.
-      rows: of all tables, with the folds of the method.
-      method: how uncertainty is represented.
-      recipe: the method's settings.
-      calibrate: whether to choose the scale of the draws on held-out units.
-      progress: whether to show a bar.
-      checkpoint_dir: where fits that are interrupted can go on; None keeps nothing.
+      prepared: both, checked and encoded.
+      settings: of the estimator, checked.
+
+    Returns:
+      What predictions need, and everybody to average over; None if not all were held out.
     """
-    if checkpoint_dir is not None:
-        checkpoint_dir = Path(checkpoint_dir) / _name_fit(key, rows, method, recipe)
+    method, seed = get_method(settings["method"]), int(settings["seed"])
+    recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
+    key, rows, folder = jax.random.key(seed), prepared.rows, settings["checkpoint_dir"]
+    if folder is not None:
+        folder = Path(folder) / _name_fit(key, rows, method, recipe)
     with few_rows_as_user_error():
         try:
-            learned = method.fit(key, rows, recipe, progress, checkpoint_dir)
+            learned = method.fit(key, rows, recipe, settings["progress"], folder)
         except pm.DivergedError as error:
             raise UserError(f"training failed: {error}") from error
         except pm.LostProcessError as error:
             raise InterruptedFitError(str(error)) from error
     sampler, held_out, standardizer = learned[:3]
-    wanted = calibrate and not learned.is_calibrated
-    if not (wanted and sampler.has_draws and len(held_out.z)):
-        return CalibratedFit(learned, ScaledSampler(sampler), None)
-    calibration = calibrate_sampler(
-        split_key(key).calibrate, sampler, standardizer, held_out
+    calibration, draw_scale = None, 1.0
+    wanted = settings["calibrate"] and not learned.is_calibrated
+    if wanted and sampler.has_draws and len(held_out.z):
+        purpose = split_key(key).calibrate
+        calibration = calibrate_sampler(purpose, sampler, standardizer, held_out)
+        draw_scale = calibration.interval[1]
+    compatibility = run_compatibility_test(jax.random.fold_in(key, 1), prepared)
+    state = FittedState(
+        encoder=prepared.meaning.encoder,
+        sampler=ScaledSampler(sampler, draw_scale),
+        sample_size=float(rows.weights.sum()),
+        summary=summarize_fit(
+            prepared, method, learned, calibration, compatibility, seed
+        ),
     )
-    scaled = ScaledSampler(sampler, calibration.interval[1])
-    return CalibratedFit(learned, scaled, calibration)
+    place, atoms = learned.held_out_place, learned.held_out_atoms
+    if place is None or atoms is None:
+        return state, None
+    held_out_atoms = pb.Atoms(*(np.asarray(part)[place] for part in atoms))
+    return state, Population(prepared, held_out_atoms)
 
 
 def _name_fit(key: jax.Array, rows: pm.Rows, method: Method, recipe: Any) -> str:
@@ -193,47 +191,3 @@ def _name_fit(key: jax.Array, rows: pm.Rows, method: Method, recipe: Any) -> str
         if part is not None:
             result.update(np.ascontiguousarray(part).data)
     return result.hexdigest()[:16]
-
-
-class TrainingPeople(NamedTuple):
-    """Whom a fit saw; a loaded model has none of it.
-
-    Attributes:
-      sample: some people of both tables, to report on.
-      population: everybody, to average over; None if not all were held out.
-    """
-
-    sample: pd.DataFrame
-    population: Population | None
-
-
-def fit_tables(
-    prepared: PreparedTables, settings: Mapping[str, Any]
-) -> tuple[FittedState, TrainingPeople]:
-    """Fits a method to two tables.
-
-    Args:
-      prepared: both, checked and encoded.
-      settings: of the estimator, checked.
-    """
-    method, seed = get_method(settings["method"]), int(settings["seed"])
-    recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
-    key, rows = jax.random.key(seed), prepared.rows
-    fit = fit_method(
-        key,
-        rows,
-        method,
-        recipe,
-        settings["calibrate"],
-        settings["progress"],
-        settings["checkpoint_dir"],
-    )
-    compatibility = run_compatibility_test(jax.random.fold_in(key, 1), prepared)
-    state = FittedState(
-        encoder=prepared.meaning.encoder,
-        sampler=fit.sampler,
-        sample_size=float(rows.weights.sum()),
-        summary=summarize_fit(prepared, fit, method, compatibility, seed),
-    )
-    population = make_population(prepared, fit.learned)
-    return state, TrainingPeople(prepared.read.sample, population)

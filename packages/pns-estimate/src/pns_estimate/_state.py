@@ -19,7 +19,6 @@ from pns_estimate.methods import (
     Method,
     MethodFit,
     Sampler,
-    ScaledSampler,
     get_method,
 )
 from pns_estimate.tables.columns import Encoder, TwoValues
@@ -150,24 +149,17 @@ def _each(kind: type, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     return {name: kind(**entry) for name, entry in values.items()}
 
 
-class CalibratedFit(NamedTuple):
-    """What a method learned, its draws scaled; calibration is None if there was none."""
-
-    learned: MethodFit
-    sampler: ScaledSampler
-    calibration: pi.DrawCalibration | None
-
-
 def summarize_fit(
     prepared: PreparedTables,
-    fit: CalibratedFit,
     method: Method,
+    learned: MethodFit,
+    calibration: pi.DrawCalibration | None,
     compatibility: Compatibility,
     seed: int | None = None,
 ) -> FitSummary:
     """Collects what the report shows; shares are weighted as the units are."""
-    history, meaning = fit.learned.history, prepared.meaning
-    reliability = _reliability(fit)
+    history, meaning = learned.history, prepared.meaning
+    reliability = _reliability(learned)
     curves = () if reliability is None else (*reliability.joint, *reliability.mu)
     layout = pb.BINARY
     names = [f"p{x}{y}" for x, y in np.ndindex(layout.joint_shape)]
@@ -191,9 +183,16 @@ def summarize_fit(
         reliability={n: _curve(c) for n, c in zip(names, curves, strict=bool(curves))},
         ece_joint=None if reliability is None else reliability.ece_joint,
         ece_mu=None if reliability is None else reliability.ece_mu,
-        draw_scale=_draw_scale(fit.calibration),
-        notes=dict(fit.learned.notes),
-        residual=_residual(fit.learned.profile),
+        draw_scale=None
+        if calibration is None
+        else DrawScale(
+            calibration.draw_scale,
+            list(calibration.interval),
+            calibration.draw_scales.tolist(),
+            calibration.log_likelihood.tolist(),
+        ),
+        notes=dict(learned.notes),
+        residual=_residual(learned.profile),
         seed=seed,
         problems=list(prepared.problems),
     )
@@ -212,14 +211,13 @@ def _shares(rows: pm.Rows, source: int, num_rows: int) -> SourceSummary:
     return SourceSummary(num_rows, float(weights.sum()), treated, *rates)
 
 
-def _reliability(fit: CalibratedFit) -> pm.Reliability | None:
-    held_out = fit.learned.held_out
+def _reliability(learned: MethodFit) -> pm.Reliability | None:
+    held_out, atoms = learned.held_out, learned.held_out_atoms
     arms = np.sum(held_out.experimental, axis=(0, 2))
     if not np.sum(held_out.observational) > 0 or not arms.min() > 0:
         return None
-    atoms = fit.learned.held_out_atoms
     if atoms is None:
-        atoms = fit.sampler.atoms(held_out.z)
+        atoms = learned.sampler.atoms(np.asarray(held_out.z))
     return pm.measure_reliability(atoms, held_out)
 
 
@@ -227,17 +225,6 @@ def _curve(curve: pm.ReliabilityCurve) -> HeldOutCurve:
     seen = curve.units > 0
     parts = (curve.predicted, curve.observed, curve.units)
     return HeldOutCurve(*(part[seen].tolist() for part in parts))
-
-
-def _draw_scale(calibration: pi.DrawCalibration | None) -> DrawScale | None:
-    if calibration is None:
-        return None
-    return DrawScale(
-        calibration.draw_scale,
-        list(calibration.interval),
-        calibration.draw_scales.tolist(),
-        calibration.log_likelihood.tolist(),
-    )
 
 
 def _residual(profile: pi.ResidualProfile | None) -> dict[str, Marginal] | None:

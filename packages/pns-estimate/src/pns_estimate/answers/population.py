@@ -22,7 +22,6 @@ from pns_estimate.answers.question import (
     find_estimand,
 )
 from pns_estimate.answers.subgroups import find_subgroups
-from pns_estimate.methods import MethodFit
 from pns_estimate.tables.preparation import PreparedTables
 
 TRIAL, COUNTED, BOTH = "trial alone", "frequencies of both", "both, by covariates"
@@ -329,14 +328,6 @@ class Population:
                 )
             member = member * values.astype(float)
         return member
-
-
-def make_population(tables: PreparedTables, learned: MethodFit) -> Population | None:
-    """Joins the tables and held-out answers; None if not every row was held out."""
-    place, atoms = learned.held_out_place, learned.held_out_atoms
-    if place is None or atoms is None:
-        return None
-    return Population(tables, pb.Atoms(*(np.asarray(part)[place] for part in atoms)))
 
 
 def _is_usable(units: pi.HeldOutUnits, member: np.ndarray) -> bool:
