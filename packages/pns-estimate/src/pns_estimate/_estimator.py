@@ -39,7 +39,7 @@ from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
 from pns_estimate.tables.readers import Frame, Stream, as_table, open_table
-from pns_estimate.tables.roles import Roles, WeightsAre
+from pns_estimate.tables.rows import Roles, WeightsAre
 
 _SAVED = ("method", "num_draws", "seed", "missing", "unseen", "calibrate")
 _Asked = ParamSpec("_Asked")

@@ -261,7 +261,7 @@ def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> No
             "version": importlib.metadata.version("pns-estimate"),
             "settings": settings,
             "sample_size": state.sample_size,
-            "encoder": state.encoder.to_json(),
+            "encoder": dataclasses.asdict(state.encoder),
             "summary": dataclasses.asdict(state.summary),
         }
         (aside / "estimator.json").write_text(json.dumps(card, indent=1) + "\n")

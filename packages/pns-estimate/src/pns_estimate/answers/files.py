@@ -16,8 +16,7 @@ from pns_estimate._errors import UserError
 from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
-from pns_estimate.tables.readers import Frame, Stream
-from pns_estimate.tables.roles import require_columns
+from pns_estimate.tables.readers import Frame, Stream, require_columns
 
 _CHUNK = 4096  # distinct people whose draws are held at a time
 _MOST_KNOWN = 2**20  # answers that are remembered

@@ -45,7 +45,7 @@ from pns_estimate.tables.columns import Encoder, Missing, Unseen
 from pns_estimate.tables.files import write_json
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
 from pns_estimate.tables.readers import Stream, as_table, open_table
-from pns_estimate.tables.roles import Roles, WeightsAre
+from pns_estimate.tables.rows import Roles, WeightsAre
 
 _FOR_FITS = (
     *(_flags.METHOD, _flags.SEED, _flags.DRAWS, _flags.MISSING, _flags.UNSEEN),

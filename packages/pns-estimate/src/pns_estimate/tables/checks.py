@@ -15,8 +15,7 @@ from jaxtyping import Float
 
 from pns_estimate._errors import UserError
 from pns_estimate.tables.columns import Column, Covariate
-from pns_estimate.tables.roles import Roles
-from pns_estimate.tables.rows import Meaning, TrainingRows
+from pns_estimate.tables.rows import Meaning, Roles, TrainingRows
 
 _UNBALANCED = 0.001  # p-value below which covariates predict the arm
 _BALANCED = 0.05  # p-value above which a log looks like a trial

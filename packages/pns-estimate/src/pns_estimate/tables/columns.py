@@ -55,7 +55,7 @@ class TwoValues:
 
     def encode(self, table: pd.DataFrame, name: str) -> np.ndarray:
         """Returns 0 and 1 for each row."""
-        values = _plain(_column(table, self.column, name))
+        values = _plain(table[self.column])
         is_one, is_zero = values == self.one, values == self.zero
         if not (is_one | is_zero).all():
             strange = values[~(is_one | is_zero)].iloc[0]
@@ -104,15 +104,13 @@ def find_two_values(
     # A command line gives text; a column may hold numbers or booleans.
     words = {"false": "0", "true": "1"}.get(str(reference).lower(), str(reference))
     match = [v for v in seen if v == reference] or [v for v in seen if str(v) == words]
-    if match:
-        reference = match[0]
-    else:
+    if not match:
         raise UserError(
             Setting(f"{role}_reference"),
             f" must be one of {seen}, the values of {column!r}, got {reference!r}.",
         )
-    one = seen[0] if seen[1] == reference else seen[1]
-    return TwoValues(column, reference, one)
+    one = seen[0] if seen[1] == match[0] else seen[1]
+    return TwoValues(column, match[0], one)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,15 +182,12 @@ class Encoder:
         outside = np.zeros(len(table), bool)
         place = 0
         for covariate in self.covariates:
-            values = _column(table, covariate.column, name)
+            if covariate.column not in table.columns:
+                raise no_column(name, covariate.column, list(table.columns))
+            values = table[covariate.column]
             missing = values.isna().to_numpy()
             if missing.any() and not covariate.indicator:
-                raise UserError(
-                    f"the covariate {covariate.column!r} of the {name} table is missing "
-                    f"in {int(missing.sum())} rows; complete them, or fit with ",
-                    Setting("missing", "indicator"),
-                    ".",
-                )
+                raise _missing_values(name, covariate.column, missing.sum())
             if covariate.indicator:
                 z[:, place] = missing
                 place += 1
@@ -222,10 +217,6 @@ class Encoder:
                 z[:, place] = text == level
                 place += 1
         return z, outside
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns nested plain values."""
-        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Encoder":
@@ -271,12 +262,7 @@ def make_covariate(
         )
     for part in parts:
         if missing == "error" and part.num_missing:
-            raise UserError(
-                f"the covariate {column!r} of the {part.table} table is missing in "
-                f"{part.num_missing} rows; complete them, or fit with ",
-                Setting("missing", "indicator"),
-                ".",
-            )
+            raise _missing_values(part.table, column, part.num_missing)
     # With the policy 'indicator' people without a value may come later, too.
     indicator = missing == "indicator"
     if numeric == {True}:
@@ -317,11 +303,19 @@ def quantiles(values: np.ndarray, copies: np.ndarray, levels: np.ndarray) -> np.
     return below * (1 - share) + above * share
 
 
-def _column(table: pd.DataFrame, column: str, name: str) -> pd.Series:
-    if column not in table.columns:
-        shown = ", ".join(map(repr, list(table.columns)[:8]))
-        raise UserError(f"the {name} table has no column {column!r}; it has {shown}.")
-    return table[column]
+def no_column(name: str, column: str, columns: Sequence[str]) -> UserError:
+    """Makes the error that a table lacks a column."""
+    shown = ", ".join(map(repr, columns[:8]))
+    return UserError(f"the {name} table has no column {column!r}; it has {shown}.")
+
+
+def _missing_values(name: str, column: str, num_rows: int) -> UserError:
+    return UserError(
+        f"the covariate {column!r} of the {name} table is missing in {num_rows} rows; "
+        "complete them, or fit with ",
+        Setting("missing", "indicator"),
+        ".",
+    )
 
 
 def _is_number(values: pd.Series) -> bool:

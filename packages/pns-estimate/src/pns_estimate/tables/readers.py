@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import tqdm
 
 from pns_estimate._errors import UserError
-from pns_estimate.tables.columns import Column
-from pns_estimate.tables.files import first_line, read_table
+from pns_estimate.tables.columns import Column, no_column
+from pns_estimate.tables.files import check_shape, first_line, read_table
 
 BATCH = 131_072  # rows that are read at a time
 _PENDING = 2**20  # values that wait to be merged, at least
@@ -198,6 +198,13 @@ def as_table(table: pd.DataFrame | Stream, name: str) -> Frame | Stream:
     return Frame(name, table) if isinstance(table, pd.DataFrame) else table
 
 
+def require_columns(table: Frame | Stream, columns: Sequence[str]) -> None:
+    """Raises if a table lacks one of the columns."""
+    for column in columns:
+        if column not in table.columns:
+            raise no_column(table.name, column, table.columns)
+
+
 def _is_large(path: Path, memory_gb: float) -> bool:
     try:
         shape = pq.read_metadata(path)
@@ -240,16 +247,9 @@ def _open_folder(folder: Path, name: str) -> ds.Dataset:
 
 
 def _checked(stream: Stream) -> Stream:
-    """Raises for repeated names and for a table without rows, as `read_table` does."""
+    """Raises for what `read_table` refuses, too."""
     columns = pd.Index(stream.dataset.schema.names)
-    repeated = columns[columns.duplicated()].unique().tolist()
-    if repeated:
-        raise UserError(
-            f"the {stream.name} table has the column names {repeated} more than once; "
-            "rename them."
-        )
-    if not stream.num_rows():
-        raise UserError(f"the {stream.name} table has no rows.")
+    check_shape(columns, stream.num_rows(), stream.name)
     return stream
 
 

@@ -6,7 +6,7 @@ number of rows.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,13 +16,69 @@ from jaxtyping import Float, Int
 from pns_estimate._errors import Setting, UserError
 from pns_estimate.tables.columns import Encoder, TwoValues
 from pns_estimate.tables.readers import Frame, Stream
-from pns_estimate.tables.roles import Roles, check_weights
 
 _PENDING = 2**20  # rows that wait to be merged, at least
 _SAMPLE = 1000  # people to report on
 _BASE = 2e9  # bytes of a process that has imported and compiled everything, and draws
 _PER_ROW = 1200  # bytes that a fit and its averages take for a distinct row
 _PER_VALUE = 75  # and for each of its values; together, 2,700 were measured for 20
+
+WeightsAre = Literal["frequency", "sampling"]
+
+
+class Roles(NamedTuple):
+    """Columns that are no covariates, and what their values mean.
+
+    Attributes:
+      treatment: the column with the treatment.
+      outcome: the column with the outcome.
+      weights: the column with weights, or None.
+      weights_are: what they mean.
+      groups: the column with groups, or None.
+      treatment_reference: the value that means "not treated", or None.
+      outcome_reference: the value that means "did not happen", or None.
+      assignment: the probability of the treated arm: a number, the column of the trial
+        that holds it, or None.
+    """
+
+    treatment: str
+    outcome: str
+    weights: str | None = None
+    weights_are: WeightsAre = "frequency"
+    groups: str | None = None
+    treatment_reference: Any = None
+    outcome_reference: Any = None
+    assignment: Any = None
+
+    @property
+    def assignment_column(self) -> str | None:
+        """The column with the assignment probability, if it is one."""
+        return self.assignment if isinstance(self.assignment, str) else None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are named and must be in both tables."""
+        named = (self.treatment, self.outcome, self.weights)
+        return [column for column in named if column is not None]
+
+    def check(self) -> None:
+        """Raises unless the roles fit together."""
+        special = [*self.columns, *([] if self.groups is None else [self.groups])]
+        if len(set(special)) < len(special):
+            raise UserError(
+                "treatment, outcome, weights and groups must be different columns, got "
+                f"{special}."
+            )
+        if self.weights_are not in ("frequency", "sampling"):
+            raise UserError(
+                Setting("weights_are"),
+                f" must be 'frequency' or 'sampling', got {self.weights_are!r}.",
+            )
+        if self.weights is None and self.weights_are != "frequency":
+            raise UserError(
+                Setting("weights_are", self.weights_are),
+                " needs weights: name their column.",
+            )
 
 
 class MemoryLimit(NamedTuple):
@@ -160,10 +216,12 @@ def read_rows(
     """
     encoder = meaning.encoder
     sizes = [table.num_rows() for table in tables]
+    keeps_weights = roles.weights_are == "sampling"
     in_memory = all(isinstance(table, Frame) for table in tables)
     z = pm.empty_table(sum(sizes), encoder.width) if in_memory else None
     sample = _Sample(sum(sizes), seed, encoder)
-    held = _Held(MemoryLimit(memory_gb, encoder.width), roles, encoder.columns)
+    limit = MemoryLimit(memory_gb, encoder.width)
+    held = _Held(limit, keeps_weights, encoder.columns)
     start = 0
     for number, table in enumerate(tables):
         for frame in table.frames(_columns(roles, encoder, number), "counting rows"):
@@ -184,13 +242,13 @@ def read_rows(
             start = rows.stop
     if z is not None:
         given = _join(held.batches, z)
-        rows, place, _ = pm.merge_rows(given, _keeps_weights(roles))
+        rows, place, _ = pm.merge_rows(given, keeps_weights)
         parts = [table.frame for table in tables if isinstance(table, Frame)]
     else:
         given = rows = held.merge(tables[-1].name)
         place, parts = None, held.people
     weights = given.weights
-    if roles.weights_are == "sampling":
+    if keeps_weights:
         rows = rows._replace(weights=_effective_weights(rows))
         weights = rows.weights if place is None else (rows.weights / rows.copies)[place]
     return TrainingRows(
@@ -207,8 +265,8 @@ def read_rows(
 class _Held:
     """Batches of rows; those of streams are merged, with their covariates as given."""
 
-    def __init__(self, limit: MemoryLimit, roles: Roles, columns: list[str]):
-        self._limit, self._roles, self._columns = limit, roles, columns
+    def __init__(self, limit: MemoryLimit, keeps_weights: bool, columns: list[str]):
+        self._limit, self._keeps_weights, self._columns = limit, keeps_weights, columns
         self.batches: list[pm.Rows] = []
         self.people: list[pd.DataFrame] = []
 
@@ -229,7 +287,7 @@ class _Held:
           name: of the table that is read.
         """
         joined = _join(self.batches)
-        rows, _, first = pm.merge_rows(joined, _keeps_weights(self._roles))
+        rows, _, first = pm.merge_rows(joined, self._keeps_weights)
         people = pd.concat(self.people, ignore_index=True).iloc[first]
         self.batches, self.people = [rows], [people.reset_index(drop=True)]
         self._limit.check(name, len(rows.z))
@@ -274,11 +332,14 @@ def _columns(roles: Roles, encoder: Encoder, number: int) -> list[str]:
 def _weights(
     frame: pd.DataFrame, roles: Roles, name: str
 ) -> dict[str, Float[np.ndarray, " n"]]:
-    """Reads weights, and of how many independent units each is."""
+    """Reads positive weights, and of how many independent units each is."""
     ones = np.ones(len(frame))
     if roles.weights is None:
         return {"weights": ones, "copies": ones}
-    weights = check_weights(frame[roles.weights], roles.weights, name)
+    what = f"the weights {roles.weights!r} of the {name} table"
+    weights = _numbers(frame[roles.weights], what)
+    if not np.all(np.isfinite(weights) & (weights > 0)):
+        raise UserError(f"{what} must be positive numbers.")
     is_counted = roles.weights_are == "frequency"
     return {"weights": weights, "copies": weights if is_counted else ones}
 
@@ -303,16 +364,14 @@ def _read_assignment(
         return None
     if pm.SOURCES[number].role == "log":
         return np.zeros(len(frame))
+    return _numbers(frame[column], f"the assignment probabilities {column!r}")
+
+
+def _numbers(values: pd.Series, what: str) -> Float[np.ndarray, " n"]:
     try:
-        return frame[column].to_numpy(dtype=float, na_value=np.nan)
+        return values.to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f"the assignment probabilities {column!r} must be numeric."
-        ) from error
-
-
-def _keeps_weights(roles: Roles) -> bool:
-    return roles.weights_are == "sampling"
+        raise UserError(f"{what} must be numeric.") from error
 
 
 def _join(
