@@ -295,9 +295,9 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     assert bars[0] == pytest.approx({"64": 0.7, "2,048": 0.3})
     assert bars[1] == pytest.approx({"32": 0.2, "128": 0.5, "4,096": 0.3})
     worth = "64 to 2,048 people of the log and 32 to 4,096 people of the trial"
-    assert len(figures) == 2 and found.worth == worth
-    assert re.search(r'aria-label="([^"]*)"', found.worth_figure)[1].endswith(worth)
-    assert found.share == "25% to 50% (log) and 100% (trial)"
+    assert len(figures) == 2 and found["worth"] == worth
+    assert re.search(r'aria-label="([^"]*)"', found["worth_figure"])[1].endswith(worth)
+    assert found["share"] == "25% to 50% (log) and 100% (trial)"
 
 
 def test_the_page_shows_the_residual_of_its_fit_and_none_without(page, fitted, linear):

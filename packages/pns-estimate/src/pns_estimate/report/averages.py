@@ -1,13 +1,11 @@
 """The report's opening, and its sections about averages, sorted people and subgroups."""
 
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import pns_infer as pi
 
-from pns_estimate._state import SourceSummary
 from pns_estimate.answers.answers import ASKED, Answers, Unanswered
 from pns_estimate.answers.population import TRIAL, SortedPeople
 from pns_estimate.report.html import (
@@ -15,6 +13,7 @@ from pns_estimate.report.html import (
     ORANGE,
     Cell,
     Table,
+    Words,
     count_cell,
     draw_intervals,
     make_figure,
@@ -22,62 +21,35 @@ from pns_estimate.report.html import (
     svg,
     to_csv,
 )
-from pns_estimate.report.words import Words
 
 
-class Added(NamedTuple):
-    """How wide an interval is from the trial alone, and with the log, in points."""
-
-    verb: str
-    before: float
-    after: float
-
-
-class First(NamedTuple):
-    """The estimand that was asked for, if it is neither PNS nor harm."""
-
-    sentence: str
-    interval: pd.Series
-
-
-class Opening(NamedTuple):
-    """What the opening says; intervals are by name, of PNS and harm."""
-
-    rates: SourceSummary  # of the trial
-    effect: pi.Difference  # in the trial
-    trial: dict[str, pd.Series]  # from the trial alone
-    both: dict[str, pd.Series]  # from both tables
-    added: list[Added]  # by the log
-    asked: dict[str, pd.Series]  # of the people asked about, unless that is `both`
-    first: First | None
-
-
-def make_opening(answers: Answers, words: Words) -> Opening:
-    """Collects the numbers of the opening."""
+def make_opening(answers: Answers, words: Words) -> dict[str, Any]:
+    """Collects the numbers of the opening; intervals are by name, of PNS and harm."""
     averages = answers.averages
     pair = {name: averages.by_estimand[name] for name in ("pns", "harm")}
-    width = {
-        name: 100 * (table["upper"] - table["lower"]) for name, table in pair.items()
-    }
+    width = {n: 100 * (table["upper"] - table["lower"]) for n, table in pair.items()}
     estimand = answers.question.estimands()[0]
     other = averages.by_estimand.get(estimand.name)
-    first = None
+    first = None  # the estimand asked for, if it is neither PNS nor harm
     if estimand.name not in pair and other is not None:
-        first = First(estimand.sentence, other.iloc[-1])
-    return Opening(
-        rates=answers.summary.tables["experimental"],
-        effect=averages.effect,
-        trial={name: table.loc[TRIAL] for name, table in pair.items()},
-        both={name: table.loc[averages.final] for name, table in pair.items()},
-        added=[
-            Added(words.verb(name), width[name][TRIAL], width[name][averages.final])
+        first = {"sentence": estimand.sentence, "interval": other.iloc[-1]}
+    return {
+        "rates": answers.summary.tables["experimental"],
+        "effect": averages.effect,  # in the trial
+        "trial": {name: table.loc[TRIAL] for name, table in pair.items()},
+        "both": {name: table.loc[averages.final] for name, table in pair.items()},
+        "added": [  # by the log: widths in points
+            {
+                "verb": words.verb(name),
+                "before": width[name][TRIAL],
+                "after": width[name][averages.final],
+            }
             for name in pair
         ],
-        asked={
-            n: table.loc[ASKED] for n, table in pair.items() if ASKED in table.index
-        },
-        first=first,
-    )
+        # Of the people asked about, unless that is "both".
+        "asked": {n: t.loc[ASKED] for n, t in pair.items() if ASKED in t.index},
+        "first": first,
+    }
 
 
 def average_table(answers: Answers, words: Words) -> Table:
@@ -108,18 +80,7 @@ def average_table(answers: Answers, words: Words) -> Table:
 _MOST_DRAWN = 40
 
 
-class SortedSection(NamedTuple):
-    """People sorted by prediction."""
-
-    people: SortedPeople
-    best: pd.Series  # the last group
-    best_low: float  # ends of the effect in it
-    best_high: float
-    figure: Any
-    table: Table
-
-
-def sorted_section(answers: Answers, words: Words) -> SortedSection | Unanswered:
+def sorted_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered:
     """Shows fifths by predicted PNS, and whether they differ."""
     people = answers.sorted_groups
     if isinstance(people, Unanswered):
@@ -140,20 +101,20 @@ def sorted_section(answers: Answers, words: Words) -> SortedSection | Unanswered
         for place, (group, row) in enumerate(people.table.iterrows())
     ]
     head = ["group", *(words.judged(name) for name in ("pns", "harm"))]
-    return SortedSection(
-        people,
-        best,
-        best.effect - margin,
-        best.effect + margin,
-        _draw_groups(people, words),
-        Table(
+    return {
+        "people": people,
+        "best": best,  # the last group, and the ends of the effect in it
+        "best_low": best.effect - margin,
+        "best_high": best.effect + margin,
+        "figure": _draw_groups(people, words),
+        "table": Table(
             "People sorted by what networks that did not see them predict",
             [*head, "effect in the trial (points)"],
             rows,
             "sorted_groups.csv",
             to_csv(people.table),
         ),
-    )
+    }
 
 
 def _draw_groups(people: SortedPeople, words: Words) -> Any:
@@ -175,18 +136,8 @@ def _draw_groups(people: SortedPeople, words: Words) -> Any:
     return svg(figure, "Bounds in each group of people sorted by prediction")
 
 
-class SubgroupSection(NamedTuple):
-    """Subgroups: a figure of the first ones, and a table of all that are large enough."""
-
-    figure: Any
-    num_drawn: int
-    num_known: int
-    num_absent: int
-    table: Table
-
-
-def subgroup_section(answers: Answers, words: Words) -> SubgroupSection | Unanswered:
-    """Shows subgroups in their natural order."""
+def subgroup_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered:
+    """Shows subgroups in their natural order: the first in a figure, all in a table."""
     found = answers.subgroups
     if isinstance(found, Unanswered):
         return found
@@ -203,16 +154,16 @@ def subgroup_section(answers: Answers, words: Words) -> SubgroupSection | Unansw
     ]
     drawn = known.iloc[:_MOST_DRAWN]
     title = f"Averages of subgroups: {labels[0]}"
-    return SubgroupSection(
-        draw_intervals(drawn, drawn.index, title, xlabel="average"),
-        len(drawn),
-        len(known),
-        len(main) - len(known),
-        Table(
+    return {
+        "figure": draw_intervals(drawn, drawn.index, title, xlabel="average"),
+        "num_drawn": len(drawn),
+        "num_known": len(known),
+        "num_absent": len(main) - len(known),
+        "table": Table(
             "Averages of subgroups",
             ["group", "people", *labels],
             rows,
             "subgroups.csv",
             to_csv(pd.concat(found, names=["estimand"]).reset_index(level=0)),
         ),
-    )
+    }

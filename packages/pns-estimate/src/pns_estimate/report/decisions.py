@@ -1,24 +1,23 @@
 """The report's sections about whom to treat, and about treating a share of people."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from pns_estimate.answers.answers import Answers, Unanswered
-from pns_estimate.answers.question import Decision
 from pns_estimate.report.html import (
     BLUE,
     GREY,
     Cell,
     Json,
     Table,
+    Words,
     count_cell,
     make_figure,
     share_cell,
     svg,
     to_csv,
 )
-from pns_estimate.report.words import Words
 
 # What is least of a loss is greatest of a gain.
 _EXCHANGED = {
@@ -34,53 +33,33 @@ _CRITERIA = {
 }
 
 
-class DecisionSection(NamedTuple):
-    """Recommendations, and what the rule, all and none are worth, if that is known."""
-
-    decision: Decision
-    gains: str
-    criterion: str
-    num_treated: int
-    recommendations: Table
-    policies: Table | Unanswered
-
-
-class ShareSection(NamedTuple):
-    """What treating each share of people gains, or does to the rate of the outcome."""
-
-    held: dict[str, Json]  # for the slider
-    figure: Any
-    note: str
-    verb: str
-
-
 def count_recommendations(decisions: pd.DataFrame) -> dict[str, int]:
     """Counts each recommendation, also those that do not occur."""
     counts = decisions["recommendation"].value_counts()
     return {name: int(counts.get(name, 0)) for name in _RECOMMENDATIONS}
 
 
-def decision_section(answers: Answers) -> DecisionSection | None:
+def decision_section(answers: Answers) -> dict[str, Any] | None:
     """Shows recommendations and values; None if no decision was asked for."""
     decision, found, values = answers.decision, answers.decisions, answers.values
     if decision is None or isinstance(found, Unanswered):
         return None
     counts = count_recommendations(found)
-    return DecisionSection(
-        decision,
-        ", ".join(
+    return {
+        "decision": decision,
+        "gains": ", ".join(
             f"{float(gain):g} for one who responds {kind}"
             for gain, kind in zip(decision.gains, _TYPES, strict=True)
         ),
-        _CRITERIA[decision.criterion],
-        int(found["treat"].sum()),
-        Table(
+        "criterion": _CRITERIA[decision.criterion],
+        "num_treated": int(found["treat"].sum()),
+        "recommendations": Table(
             "Recommendations",
             ["recommendation", "people"],
             [[Cell(name), count_cell(number)] for name, number in counts.items()],
         ),
-        values if isinstance(values, Unanswered) else _values(values),
-    )
+        "policies": values if isinstance(values, Unanswered) else _values(values),
+    }
 
 
 def _values(values: pd.DataFrame) -> Table:
@@ -102,34 +81,34 @@ def _values(values: pd.DataFrame) -> Table:
     )
 
 
-def share_section(answers: Answers, words: Words) -> ShareSection | Unanswered:
+def share_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered:
     """Shows what treating a share gains; without gains, how the outcome's rate changes."""
     curve = answers.value_curve
     if isinstance(curve, Unanswered):
         return curve
     if answers.decision is not None:
-        return ShareSection(
-            _held(curve, "is worth", "per person", is_signed=False),
-            _draw_curve(curve, "value per person"),
-            "Value per person over treating nobody, in the units of the gains.",
-            "",
-        )
+        return {
+            "held": _held(curve, "is worth", "per person", is_signed=False),
+            "figure": _draw_curve(curve, "value per person"),
+            "note": "Value per person over treating nobody, in the units of the gains.",
+        }
     if is_bad := words.good == "harm":
         curve = -curve.rename(columns=_EXCHANGED)
     curve = 100 * curve
     phrase = f"changes the rate of {words.outcome} by"
-    return ShareSection(
-        _held(curve, phrase, "points", is_signed=True),
-        _draw_curve(curve, "change of the rate (points)"),
-        f"By how many points treating a share changes the rate of {words.outcome} among "
-        "everybody.",
-        words.verb("harm" if is_bad else "pns"),
-    )
+    return {
+        "held": _held(curve, phrase, "points", is_signed=True),
+        "figure": _draw_curve(curve, "change of the rate (points)"),
+        "note": f"By how many points treating a share changes the rate of {words.outcome} "
+        "among everybody.",
+        "verb": words.verb("harm" if is_bad else "pns"),
+    }
 
 
 def _held(
     curve: pd.DataFrame, phrase: str, unit: str, *, is_signed: bool
 ) -> dict[str, Json]:
+    """Makes what the slider needs."""
     columns = {str(column): curve[column].round(6).tolist() for column in curve}
     columns["share"] = curve.index.to_numpy(dtype=float).round(4).tolist()
     return {**columns, "phrase": phrase, "unit": unit, "is_signed": is_signed}
