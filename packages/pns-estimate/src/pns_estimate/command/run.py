@@ -41,18 +41,21 @@ from pns_estimate.methods import METHODS, Method, get_method
 from pns_estimate.methods.network import NetworkMethod
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.checks import TableWarning
-from pns_estimate.tables.columns import Encoder, Missing, Unseen
+from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import write_json
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
 from pns_estimate.tables.readers import Stream, as_table, open_table
 from pns_estimate.tables.rows import Roles, WeightsAre
 
+_NEEDED = (
+    *(_flags.OBSERVATIONAL, _flags.EXPERIMENTAL),
+    *(_flags.TREATMENT, _flags.OUTCOME),
+)
 _FOR_FITS = (
     *(_flags.METHOD, _flags.SEED, _flags.DRAWS, _flags.MISSING, _flags.UNSEEN),
     *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
     *(_flags.COVARIATES, _flags.TREATMENT_REFERENCE, _flags.OUTCOME_REFERENCE),
 )
-
 
 _CSV_ROWS = 200_000  # of streamed people; more are written as Parquet alone
 
@@ -67,18 +70,14 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         raise UserError(f"only flags are taken, got {list(arguments)}; see --help.")
     if _flags.OUT.value is None:
         raise UserError("say where to write with --out; see --help.")
-    needed = (
-        *(_flags.OBSERVATIONAL, _flags.EXPERIMENTAL),
-        *(_flags.TREATMENT, _flags.OUTCOME),
-    )
     if _flags.LOAD.value is not None:
-        given = [f"--{flag.name}" for flag in (*needed, *_FOR_FITS) if flag.present]
+        given = [f"--{flag.name}" for flag in (*_NEEDED, *_FOR_FITS) if flag.present]
         if given:
             raise UserError(f"--load fits nothing, so leave out {', '.join(given)}.")
         if _flags.PREDICT.value is None:
             raise UserError("--load needs --predict: the people to answer for.")
     else:
-        absent = [f"--{flag.name}" for flag in needed if flag.value is None]
+        absent = [f"--{flag.name}" for flag in _NEEDED if flag.value is None]
         if absent:
             raise UserError(f"{', '.join(absent)} must be given; see --help.")
     if _flags.METHOD.value not in METHODS:
@@ -150,7 +149,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
     if _flags.LOAD.value is not None:
         estimator = PnsEstimator.load(_flags.LOAD.value)
         people = _open(_flags.PREDICT, "prediction")
-        _check_people(people, estimator._fitted().encoder)
+        check_people(as_table(people, "prediction"), estimator._fitted().encoder)
         return estimator, people
     _say("reading tables")
     estimator = PnsEstimator(
@@ -202,7 +201,7 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
     for warning in caught:
         _say(f"warning: {warning.message}")
     if _flags.PREDICT.value is not None:
-        _check_people(people, prepared.meaning.encoder)
+        check_people(as_table(people, "prediction"), prepared.meaning.encoder)
     return prepared, people
 
 
@@ -220,19 +219,13 @@ def _open(flag: flags.FlagHolder[str | None], name: str) -> pd.DataFrame | Strea
     return table
 
 
-def _check_people(people: pd.DataFrame | Stream, encoder: Encoder) -> None:
-    """Raises if there is somebody who cannot be answered for."""
-    check_people(as_table(people, "prediction"), encoder)
-
-
 def _read_assignment() -> float | str | None:
     """Reads a number if it is one, else the name of a column."""
+    given = _flags.ASSIGNMENT.value
     try:
-        return (
-            None if _flags.ASSIGNMENT.value is None else float(_flags.ASSIGNMENT.value)
-        )
+        return None if given is None else float(given)
     except ValueError:
-        return _flags.ASSIGNMENT.value
+        return given
 
 
 def _read_question() -> Question:

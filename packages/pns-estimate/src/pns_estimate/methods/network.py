@@ -29,7 +29,6 @@ from pns_estimate.methods.protocol import (
     register_method,
     split_key,
 )
-from pns_estimate.methods.residual import ResidualSampler
 
 Scope = Literal["full", "last_layer"]
 _DEFAULT = pi.SolveConfig()
@@ -64,17 +63,10 @@ def make_bootstrap(
       ...     observational=np.array([[[40, 10], [40, 10]], [[40, 10], [10, 40]]]),
       ...     experimental=np.array([[[40, 10], [40, 10]], [[35, 15], [10, 40]]]),
       ... )
-      >>> recipe = pm.Recipe(  # a small network and all units, for the example
-      ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
-      ...     pm.TrainConfig(
-      ...         learning_rate=0.1,
-      ...         weight_decay=0.0,
-      ...         max_steps=100,
-      ...         held_out_fraction=0.0,
-      ...         patience=None,
-      ...         eval_every=100,
-      ...     ),
-      ... )
+      >>> network = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
+      >>> quick = {"learning_rate": 0.1, "max_steps": 100, "weight_decay": 0.0}
+      >>> all_units = {"held_out_fraction": 0.0, "patience": None, "eval_every": 100}
+      >>> recipe = pm.Recipe(network, pm.TrainConfig(**quick, **all_units))
       >>> model = pm.fit(jax.random.key(0), counts, recipe).model
       >>> solved = make_bootstrap(jax.random.key(1), model, counts, "last_layer", 500)
       >>> z = model.standardizer(counts.z)
@@ -275,8 +267,10 @@ class NetworkMethod:
             checkpoint_dir=checkpoint_dir,
             held_out=held_out.counts(merge),
         )
-        inner = self._make_sampler(keys.solve, result.model, rows)
-        return _add_counts(keys.calibrate, inner, result, rows, recipe.least_cell_size)
+        model, history, held_out, _ = result
+        sampler = self._make_sampler(keys.solve, model, rows)
+        plain = MethodFit(sampler, held_out, model.standardizer, history)
+        return _add_counts(keys.calibrate, plain, rows, recipe.least_cell_size)
 
     def _make_sampler(
         self, key: jax.Array, model: pm.FittedModel, rows: pm.Rows
@@ -296,53 +290,27 @@ def _as_network_recipe(recipe: pm.Recipe | NetworkRecipe) -> NetworkRecipe:
 
 
 def _add_counts(
-    key: jax.Array,
-    inner: Sampler,
-    result: pm.FitResult,
-    rows: pm.Rows,
-    least_cell_size: int | None,
+    key: jax.Array, plain: MethodFit, rows: pm.Rows, least_cell_size: int | None
 ) -> MethodFit:
-    """Adds the counts of cells to a sampler of one network, judged by held-out rows.
-
-    Returns:
-      The fit with a residual, calibrated; or without, if there are no counts to add.
-    """
-    model, history, held_out, _ = result
-    plain = MethodFit(inner, held_out, model.standardizer, history)
-    judged = _judge_counts(key, inner, rows, least_cell_size)
-    if judged is None:
-        return plain
-    sampler = dataclasses.replace(judged, profile=judged.profile.cautious())
-    return plain._replace(
-        sampler=sampler,
-        held_out_atoms=inner.atoms(np.asarray(held_out.z)),
-        is_calibrated=True,
-        notes=describe_residual(sampler.profile, "the network's")
-        | {"of the weights that are likely": "the least is used: few were not seen"},
-        profile=judged.profile,
-    )
-
-
-def _judge_counts(
-    key: jax.Array,
-    inner: Sampler,
-    rows: pm.Rows,
-    least_cell_size: int | None,
-) -> ResidualSampler | None:
-    """Adds the counts of cells; None if there is nothing to add or to judge it by.
+    """Adds the counts of cells to a fit of one network, judged by held-out rows.
 
     Draws of the network take the place of members that did not see the held-out rows.
     The network predicts by its mean over all draws, of which theirs is an estimate.
+
+    Returns:
+      The fit with a residual, calibrated; or without, if there are no counts to add or
+      nothing to judge them by.
     """
+    inner = plain.sampler
     if least_cell_size is None or not inner.has_draws:
-        return None
+        return plain
     folded, _ = rows.folded()
     judged = folded.fold == 1
     if not judged.any() or not are_cells_shared(folded.cell_totals()):
-        return None
+        return plain
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     drawn = inner.draws(key, np.asarray(folded.counts.z)[judged], _NUM_JUDGED_DRAWS)
-    return make_residual_sampler(
+    found = make_residual_sampler(
         rng,
         inner,
         pb.Atoms(*(part[:_NUM_JUDGED_DRAWS] for part in drawn)),
@@ -351,23 +319,28 @@ def _judge_counts(
         num_members=np.inf,
         judged=judged,
     )
+    sampler = dataclasses.replace(found, profile=found.profile.cautious())
+    return plain._replace(
+        sampler=sampler,
+        held_out_atoms=inner.atoms(np.asarray(plain.held_out.z)),
+        is_calibrated=True,
+        notes=describe_residual(sampler.profile, "the network's")
+        | {"of the weights that are likely": "the least is used: few were not seen"},
+        profile=found.profile,
+    )
 
 
-register_method(
+for _method in (
     NetworkMethod(
         "epinet",
         "one network with an epistemic index, trained on randomly reweighted data",
         pm.PRESETS["default_epinet"],
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "ensemble",
         "several networks, each trained on randomly reweighted data",
         pm.PRESETS["default_ensemble"],
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "bootstrap_full",
         "a multiplier bootstrap of all parameters of one network",
@@ -383,9 +356,7 @@ register_method(
         # Ten times the damping of tab:mb-hparams: iterative solves of a large network then
         # take 7 steps, not 17. We did not try less with the small one.
         Bootstrap("full", 200, pi.SolveConfig(damping=1e-3, max_iterations=100)),
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "bootstrap_last_layer",
         "a multiplier bootstrap of the last layer of one network",
@@ -395,12 +366,11 @@ register_method(
             1000,
             pi.SolveConfig(damping=1e-4, tolerance=0.1, max_iterations=100),
         ),
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "plug_in",
         "one network, whose estimates are taken as if they were known",
         pm.PRESETS["default"],
-    )
-)
+    ),
+):
+    register_method(_method)
