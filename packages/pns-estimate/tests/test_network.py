@@ -15,7 +15,9 @@ from pns_estimate.methods.protocol import split_key
 from pns_estimate.methods.residual import ResidualSampler
 from small_tables import deal_rows, fit, small_recipe
 
-ENSEMBLE, EPINET, PLUG_IN = map(pe.get_method, ("ensemble", "epinet", "plug_in"))
+ENSEMBLE, EPINET, PLUG_IN = (
+    pe.METHODS[name] for name in ("ensemble", "epinet", "plug_in")
+)
 
 
 @pytest.fixture(scope="module")

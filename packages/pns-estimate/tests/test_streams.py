@@ -305,7 +305,7 @@ def test_people_who_cannot_be_answered_for_are_found_by_their_rows(
 def run_command(monkeypatch, capsys):
     """Runs the command with a small recipe; returns its code, and what it told."""
     method = dataclasses.replace(
-        pe.get_method("crossfit"), recipe=small_recipe("crossfit")
+        pe.METHODS["crossfit"], recipe=small_recipe("crossfit")
     )
     monkeypatch.setitem(protocol._METHODS, "crossfit", method)
     monkeypatch.setattr(_command_run, "use_compilation_cache", lambda: None)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
         Method,
         MethodFit,
         Sampler,
-        ScaledSampler,
-        get_method,
         register_method,
     )
     from pns_estimate.methods.crossfit import CrossFitRecipe
@@ -46,12 +44,10 @@ __all__ = [
     "Prediction",
     "Question",
     "Sampler",
-    "ScaledSampler",
     "SortedPeople",
     "TableWarning",
     "UserError",
     "calibrate_sampler",
-    "get_method",
     "make_bootstrap",
     "register_method",
     "use_compilation_cache",

@@ -206,7 +206,7 @@ def register_method(method: _Known) -> _Known:
 
     Example:
       >>> import dataclasses
-      >>> again = dataclasses.replace(get_method("plug_in"), name="plug_in_2")
+      >>> again = dataclasses.replace(METHODS["plug_in"], name="plug_in_2")
       >>> register_method(again) is METHODS["plug_in_2"]
       True
       >>> del _METHODS["plug_in_2"]  # this example leaves nothing behind
@@ -220,13 +220,7 @@ def register_method(method: _Known) -> _Known:
 
 
 def get_method(name: str) -> Method:
-    """Returns the method of this name.
-
-    Example:
-      >>> method = get_method("bootstrap_last_layer")
-      >>> method.sentence
-      'a multiplier bootstrap of the last layer of one network'
-    """
+    """Returns the method of this name; the error for another one is the user's."""
     if name not in _METHODS:
         problem = f" must be one of {list(_METHODS)}, got {name!r}."
         raise UserError(Setting("method"), problem)
