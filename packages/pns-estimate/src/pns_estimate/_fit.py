@@ -10,7 +10,6 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float
 
 from pns_estimate._errors import InterruptedFitError, UserError
 from pns_estimate._state import Compatibility, FittedState, summarize_fit
@@ -72,17 +71,18 @@ def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatib
     """Tests the tables in up to 64 strata of near neighbors.
 
     Strata are made larger until each has people in the log and in both arms. Within a
-    stratum the tables are weighted to one law of the covariates.
-
-    Args:
-      key: decides ties between people, and the simulation of the critical value.
-      prepared: both tables.
+    stratum the tables are weighted to one law of the covariates. The key decides ties
+    between people, and the simulation of the critical value.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     rows = prepared.rows
     counts = rows.counts()
     observational, experimental = (np.asarray(part, float) for part in counts[1:])
-    chance = _chance_by_cell(rows, prepared.comparison.chance)
+    chance = prepared.comparison.chance
+    if chance is None:
+        chance = np.full(len(rows.z), 0.5)
+    _, cell = pm.distinct_rows(rows.cell)  # over whose rows the chance is averaged
+    chance = np.bincount(cell, rows.weights * chance) / np.bincount(cell, rows.weights)
     second = None
     if prepared.weights_are == "sampling":
         squares = rows.squares()
@@ -96,7 +96,8 @@ def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatib
         tables = pi.balanced_counts(
             stratum, chance, observational, experimental, second
         )
-        if _least_people(*tables) >= _LEAST_PEOPLE / 2 or stratum.max() == 0:
+        log, trial = tables[0].sum((1, 2)).min(), tables[1].sum(2).min()
+        if min(log, 2 * trial) >= _LEAST_PEOPLE / 2 or stratum.max() == 0:
             break
         size *= 2
     result = pi.compatibility_test(key, *tables)
@@ -110,29 +111,11 @@ def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatib
     )
 
 
-def _chance_by_cell(
-    rows: pm.Rows, chance: Float[np.ndarray, " n"] | None
-) -> Float[np.ndarray, " num_cells"]:
-    """Averages the chance to be in the trial over the rows of each cell."""
-    if chance is None:
-        chance = np.full(len(rows.z), 0.5)
-    _, place = pm.distinct_rows(rows.cell)
-    return np.bincount(place, rows.weights * chance) / np.bincount(place, rows.weights)
-
-
 def _first_size(num_rows: int, num_people: float) -> int:
     """Returns rows per stratum, few if rows are merged and hold many people each."""
     if num_people > 4 * num_rows:
         return max(1, num_rows // _MOST_STRATA)
     return max(_LEAST_PEOPLE, -(-num_rows // _MOST_STRATA))
-
-
-def _least_people(
-    observational: Float[np.ndarray, "num_strata treatments levels"],
-    experimental: Float[np.ndarray, "num_strata treatments levels"],
-) -> float:
-    """Returns the least size of a table in a stratum, an arm counted twice."""
-    return min(observational.sum((1, 2)).min(), 2 * experimental.sum(2).min())
 
 
 def fit_tables(

@@ -12,14 +12,12 @@ from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.answers.population import SortedPeople
 from pns_estimate.report.averages import (
     average_table,
-    make_opening,
-    sorted_section,
-    subgroup_section,
-)
-from pns_estimate.report.decisions import (
     count_recommendations,
     decision_section,
+    make_opening,
     share_section,
+    sorted_section,
+    subgroup_section,
 )
 from pns_estimate.report.fit import fit_section, source_table
 from pns_estimate.report.html import Json, make_words, render

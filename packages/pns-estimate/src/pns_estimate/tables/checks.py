@@ -42,7 +42,7 @@ def find_problems(
     trial: pi.AssignmentCheck,
     comparison: pi.SourceComparison,
 ) -> list[str]:
-    """Looks for tables that are not what they are taken for.
+    """Says which tables are not what they are taken for; raises if both are the same.
 
     Args:
       read: rows of all tables.
@@ -50,12 +50,6 @@ def find_problems(
       roles: what columns mean.
       trial: how the trial assigned.
       comparison: of the sources' covariates.
-
-    Returns:
-      Sentences for the user.
-
-    Raises:
-      UserError: if both tables are the same.
     """
     return [
         *_find_shared_rows(read, roles),
@@ -169,11 +163,8 @@ def _differs_most(
     """Names the covariate whose standardized means differ most."""
     difference = np.abs(z[is_trial].mean(axis=0) - z[~is_trial].mean(axis=0))
     place = int(difference.argmax())
-    for covariate in meaning.encoder.covariates:
-        place -= covariate.width
-        if place < 0:
-            return repr(covariate.column)
-    raise AssertionError("every column of z belongs to a covariate")
+    ends = np.cumsum([c.width for c in meaning.encoder.covariates])
+    return repr(meaning.encoder.columns[np.searchsorted(ends, place, side="right")])
 
 
 def _find_rare(rows: pm.Rows, meaning: Meaning) -> list[str]:
@@ -206,18 +197,13 @@ def _find_rare(rows: pm.Rows, meaning: Meaning) -> list[str]:
     return problems
 
 
-def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> list[str]:
+def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> str | None:
     """Says whether a covariate looks like a date or an identifier.
 
     Args:
       covariate: the column.
       parts: its values in each table.
     """
-    problem = _suspicion(covariate, parts)
-    return [] if problem is None else [problem]
-
-
-def _suspicion(covariate: Covariate, parts: Sequence[Column]) -> str | None:
     name = covariate.column
     if covariate.kind == "category":
         if all(_DATE.fullmatch(level) for level in covariate.levels):

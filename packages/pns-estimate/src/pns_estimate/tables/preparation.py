@@ -174,9 +174,9 @@ def _learn(
     for column in chosen:
         parts = [table.column(column) for table in tables]
         learned.append(make_covariate(parts, column, settings["missing"]))
-        suspects += suspect_column(learned[-1], parts)
+        suspects.append(suspect_column(learned[-1], parts))
     encoder = make_encoder(learned, settings["unseen"])
-    return Meaning(two["treatment"], two["outcome"], encoder), suspects
+    return Meaning(two["treatment"], two["outcome"], encoder), [*filter(None, suspects)]
 
 
 def _choose_covariates(
@@ -184,13 +184,7 @@ def _choose_covariates(
     roles: Roles,
     covariates: Sequence[str] | None,
 ) -> list[str]:
-    """Returns the covariates' names; raises unless all columns are there as they should.
-
-    Args:
-      tables: only their columns are looked at.
-      roles: of the other columns.
-      covariates: as for `PnsEstimator.fit`.
-    """
+    """Returns the covariates' names; raises unless all columns are there as they should."""
     special = [*roles.columns, roles.groups, roles.assignment_column]
     for table in tables:
         require_columns(table, roles.columns)
@@ -225,12 +219,7 @@ def _choose_covariates(
 def _number_groups(
     tables: Sequence[Frame | Stream], column: str
 ) -> Int[np.ndarray, " n"]:
-    """Numbers the groups of all rows; rows of a table without the column are alone.
-
-    Args:
-      tables: in memory.
-      column: of groups.
-    """
+    """Numbers the groups of all rows; rows of a table without the column are alone."""
     labelled = [table for table in tables if column in table.columns]
     if not labelled:
         raise UserError(f"no table has the column {column!r} of groups.")

@@ -5,6 +5,7 @@ stream only the distinct rows are held, so memory grows with their number, not w
 number of rows.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -88,12 +89,7 @@ class MemoryLimit(NamedTuple):
     num_values: int
 
     def check(self, name: str, num_rows: int) -> None:
-        """Raises if so many distinct rows of all tables would take too much.
-
-        Args:
-          name: of the table that is read.
-          num_rows: distinct ones so far.
-        """
+        """Raises if so many distinct rows, with those of this table, take too much."""
         row = _PER_ROW + _PER_VALUE * self.num_values
         need = (_BASE + row * num_rows) / 1e9
         if need > self.memory_gb:
@@ -123,25 +119,20 @@ class Meaning(NamedTuple):
     encoder: Encoder
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class People:
-    """Covariates as they were given, column by column.
+    """Covariates as they were given, column by column; nothing is copied."""
 
-    Args:
-      parts: of one table after the other.
-      columns: the covariates.
-    """
-
-    def __init__(self, parts: Sequence[pd.DataFrame], columns: list[str]):
-        """Keeps references; nothing is copied."""
-        self._parts, self.columns = parts, columns
+    parts: Sequence[pd.DataFrame]  # of one table after the other
+    columns: list[str]
 
     def __len__(self) -> int:
         """Returns the number of rows."""
-        return sum(map(len, self._parts))
+        return sum(map(len, self.parts))
 
     def __getitem__(self, column: str) -> pd.Series:
         """Returns the values of a column in all tables."""
-        parts = [part[column] for part in self._parts]
+        parts = [part[column] for part in self.parts]
         if len({part.dtype for part in parts}) > 1:  # 1, 1.0, True: one value
             parts = [_as_numbers(part) for part in parts]
         return pd.concat(parts, ignore_index=True)
@@ -224,7 +215,10 @@ def read_rows(
     held = _Held(limit, keeps_weights, encoder.columns)
     start = 0
     for number, table in enumerate(tables):
-        for frame in table.frames(_columns(roles, encoder, number), "counting rows"):
+        columns = [*encoder.columns, *roles.columns]
+        if pm.SOURCES[number].role == "trial" and roles.assignment_column is not None:
+            columns.append(roles.assignment_column)
+        for frame in table.frames(columns, "counting rows"):
             rows = slice(start, start + len(frame))
             batch = pm.Rows(
                 z=encoder.encode(frame, table.name, None if z is None else z[rows])[0],
@@ -281,11 +275,7 @@ class _Held:
             self.merge(name)
 
     def merge(self, name: str) -> pm.Rows:
-        """Merges all batches; raises if what is left takes too much memory.
-
-        Args:
-          name: of the table that is read.
-        """
+        """Merges all batches; raises if what is left takes too much memory."""
         joined = _join(self.batches)
         rows, _, first = pm.merge_rows(joined, self._keeps_weights)
         people = pd.concat(self.people, ignore_index=True).iloc[first]
@@ -319,14 +309,6 @@ class _Sample:
     def frame(self) -> pd.DataFrame:
         """Returns the rows in the order in which they were chosen, table by table."""
         return pd.concat(self._parts).sort_index().reset_index(drop=True)
-
-
-def _columns(roles: Roles, encoder: Encoder, number: int) -> list[str]:
-    """Lists the columns to read of the table of a source."""
-    columns = [*encoder.columns, *roles.columns]
-    if pm.SOURCES[number].role == "trial" and roles.assignment_column is not None:
-        columns.append(roles.assignment_column)
-    return columns
 
 
 def _weights(
