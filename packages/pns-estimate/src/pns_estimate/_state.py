@@ -49,6 +49,12 @@ class HeldOutCurve:
     observed: list[float]
     units: list[float]
 
+    @classmethod
+    def of(cls, curve: pm.ReliabilityCurve) -> "HeldOutCurve":
+        """Keeps the bins that have units."""
+        parts = (curve.predicted, curve.observed, curve.units)
+        return cls(*(part[curve.units > 0].tolist() for part in parts))
+
 
 @dataclasses.dataclass(frozen=True)
 class DrawScale:
@@ -180,7 +186,9 @@ def summarize_fit(
         steps=[] if history is None else history.step.tolist(),
         training=[] if history is None else history.training.tolist(),
         held_out=[] if history is None else history.held_out.tolist(),
-        reliability={n: _curve(c) for n, c in zip(names, curves, strict=bool(curves))},
+        reliability={
+            n: HeldOutCurve.of(c) for n, c in zip(names, curves, strict=bool(curves))
+        },
         ece_joint=None if reliability is None else reliability.ece_joint,
         ece_mu=None if reliability is None else reliability.ece_mu,
         draw_scale=None
@@ -221,12 +229,6 @@ def _reliability(learned: MethodFit) -> pm.Reliability | None:
     return pm.measure_reliability(atoms, held_out)
 
 
-def _curve(curve: pm.ReliabilityCurve) -> HeldOutCurve:
-    seen = curve.units > 0
-    parts = (curve.predicted, curve.observed, curve.units)
-    return HeldOutCurve(*(part[seen].tolist() for part in parts))
-
-
 def _residual(profile: pi.ResidualProfile | None) -> dict[str, Marginal] | None:
     if profile is None:
         return None
@@ -237,19 +239,12 @@ def _residual(profile: pi.ResidualProfile | None) -> dict[str, Marginal] | None:
 
 
 class FittedState(NamedTuple):
-    """What a fit leaves behind, and all that predictions need.
+    """What a fit leaves behind, and all that predictions need."""
 
-    Attributes:
-      encoder: turns covariates into numbers.
-      sampler: estimates and draws atoms.
-      sample_size: number of units behind the estimates, both tables together.
-      summary: what the report shows of data and fit.
-    """
-
-    encoder: Encoder
-    sampler: Sampler
-    sample_size: float
-    summary: FitSummary
+    encoder: Encoder  # turns covariates into numbers
+    sampler: Sampler  # estimates and draws atoms
+    sample_size: float  # number of units behind the estimates, both tables together
+    summary: FitSummary  # what the report shows of data and fit
 
 
 def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> None:

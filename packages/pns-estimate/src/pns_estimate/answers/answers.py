@@ -48,20 +48,14 @@ def attempt(compute: Callable[[], _Part]) -> _Part | Unanswered:
 
 
 class Averages(NamedTuple):
-    """What is known on average.
+    """What is known on average."""
 
-    Attributes:
-      effect: the trial's difference in the rate of the outcome.
-      by_estimand: by name of the estimand, intervals and bounds of each step. The last
-        step is about the people asked about if the people of the tables are gone.
-      refusals: by name of the estimand, why an average cannot be given.
-      final: the step that uses both tables and says most.
-    """
-
-    effect: pi.Difference
+    effect: pi.Difference  # the trial's difference in the rate of the outcome
+    # By name of the estimand, intervals and bounds of each step. The last step is about
+    # the people asked about if the people of the tables are gone.
     by_estimand: dict[str, pd.DataFrame]
-    refusals: dict[str, str]
-    final: str
+    refusals: dict[str, str]  # by name of the estimand, why an average cannot be given
+    final: str  # the step that uses both tables and says most
 
 
 def find_averages(

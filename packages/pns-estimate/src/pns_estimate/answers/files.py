@@ -90,17 +90,11 @@ def show(table: pd.DataFrame) -> str:
 
 
 class StreamedAnswers(NamedTuple):
-    """What is held of people once all of them are answered for.
+    """What is held of people once all of them are answered for."""
 
-    Attributes:
-      num_rows: how many there are.
-      first: the first intervals.
-      sample: some people, at random; all if they are few.
-    """
-
-    num_rows: int
-    first: pd.DataFrame
-    sample: pd.DataFrame
+    num_rows: int  # how many there are
+    first: pd.DataFrame  # the first intervals
+    sample: pd.DataFrame  # some people, at random; all if they are few
 
 
 def check_people(table: Frame | Stream, encoder: Encoder) -> None:
@@ -126,7 +120,7 @@ def stream_intervals(
       encoder: of the fit.
       answer: makes a row of intervals for each person it is given.
       seed: decides who is in the sample.
-      csv_path: where to write the same as CSV; nowhere if None.
+      csv_path: where to write the same as CSV, if anywhere.
     """
     size = table.num_rows()
     chosen = np.arange(size)

@@ -42,15 +42,7 @@ def find_problems(
     trial: pi.AssignmentCheck,
     comparison: pi.SourceComparison,
 ) -> list[str]:
-    """Says which tables are not what they are taken for; raises if both are the same.
-
-    Args:
-      read: rows of all tables.
-      meaning: what values mean.
-      roles: what columns mean.
-      trial: how the trial assigned.
-      comparison: of the sources' covariates.
-    """
+    """Says which tables are not what they are taken for; raises if both are the same."""
     return [
         *_find_shared_rows(read, roles),
         *_find_swap(read.rows, trial),
@@ -198,12 +190,7 @@ def _find_rare(rows: pm.Rows, meaning: Meaning) -> list[str]:
 
 
 def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> str | None:
-    """Says whether a covariate looks like a date or an identifier.
-
-    Args:
-      covariate: the column.
-      parts: its values in each table.
-    """
+    """Says whether a covariate looks like a date or an identifier."""
     name = covariate.column
     if covariate.kind == "category":
         if all(_DATE.fullmatch(level) for level in covariate.levels):

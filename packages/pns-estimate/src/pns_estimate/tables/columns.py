@@ -16,17 +16,11 @@ _MOST_LEVELS = 200  # of a text column; more are an error
 
 
 class Column(NamedTuple):
-    """The values of a column in one table.
+    """The values of a column in one table."""
 
-    Attributes:
-      table: what to call the table in messages.
-      values: as they come; each once, if the table is streamed.
-      copies: how many rows each value stands for.
-    """
-
-    table: str
-    values: pd.Series
-    copies: np.ndarray
+    table: str  # what to call the table in messages
+    values: pd.Series  # as they come; each once, if the table is streamed
+    copies: np.ndarray  # how many rows each value stands for
 
     @property
     def num_rows(self) -> int:
@@ -41,17 +35,11 @@ class Column(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TwoValues:
-    """A column with two values.
+    """A column with two values."""
 
-    Attributes:
-      column: its name.
-      zero: the value that counts as 0, the reference.
-      one: the value that counts as 1.
-    """
-
-    column: str
-    zero: Any
-    one: Any
+    column: str  # its name
+    zero: Any  # the value that counts as 0, the reference
+    one: Any  # the value that counts as 1
 
     def encode(self, table: pd.DataFrame, name: str) -> np.ndarray:
         """Returns 0 and 1 for each row."""
@@ -71,11 +59,7 @@ def find_two_values(
 ) -> TwoValues:
     """Finds the two values of a column that tables share.
 
-    Args:
-      parts: its values in each table.
-      column: its name.
-      role: 'treatment' or 'outcome'.
-      reference: the value that counts as 0; needed unless values are 0/1 or booleans.
+    The reference counts as 0; it is needed unless values are 0 and 1, or booleans.
     """
     seen: list[Any] = []
     for part in parts:
@@ -115,26 +99,17 @@ def find_two_values(
 
 @dataclasses.dataclass(frozen=True)
 class Covariate:
-    """How one column becomes numbers.
+    """How one column becomes numbers."""
 
-    Attributes:
-      column: its name.
-      kind: 'number' or 'category'.
-      levels: of a category, each a column of its own; a value that is none of them has
-        zeros in all.
-      low: of a number, the least value in training.
-      high: the greatest.
-      indicator: whether a column says if the value was missing.
-      fill: of a number, what stands for a missing value.
-    """
-
-    column: str
+    column: str  # its name
     kind: Literal["number", "category"]
+    # Of a category, each a column of its own; a value that is none of them has zeros in
+    # all.
     levels: tuple[str, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    indicator: bool = False
-    fill: float = 0.0
+    low: float = 0.0  # of a number, the least value in training
+    high: float = 0.0  # the greatest
+    indicator: bool = False  # whether a column says if the value was missing
+    fill: float = 0.0  # of a number, what stands for a missing value
 
     @property
     def width(self) -> int:
@@ -144,15 +119,11 @@ class Covariate:
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """Turns the covariates of a table into a matrix.
+    """Turns the covariates of a table into a matrix."""
 
-    Attributes:
-      covariates: in order.
-      unseen: what to do with a category that is not in the training tables: an 'error', or
-        'unknown', which sets no level and marks the row as outside.
-    """
-
-    covariates: tuple[Covariate, ...]
+    covariates: tuple[Covariate, ...]  # in order
+    # What to do with a category that is not in the training tables: an 'error', or
+    # 'unknown', which sets no level and marks the row as outside.
     unseen: Unseen = "error"
 
     @property
@@ -168,12 +139,7 @@ class Encoder:
     def encode(
         self, table: pd.DataFrame, name: str, out: np.ndarray | None = None
     ) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, " n"]]:
-        """Encodes rows.
-
-        Args:
-          table: has the columns of training.
-          name: what to call it in messages.
-          out: where to write z; a new array if None.
+        """Encodes rows of a table, into `out` if it is given.
 
         Returns:
           z [n, d] float32, and [n] whether a row lies outside what training saw.
@@ -246,10 +212,7 @@ def make_covariate(
 ) -> Covariate:
     """Learns how to encode one column from its values in each table.
 
-    Args:
-      parts: its values.
-      column: its name.
-      missing: 'error', or 'indicator': a column that says so, and the median.
+    A missing value is an error; or it becomes an indicator, and the median.
     """
     known = [part for part in parts if part.values.notna().any()]
     if not known:

@@ -57,23 +57,14 @@ def few_rows_as_user_error() -> Iterator[None]:
 
 
 class PreparedTables(NamedTuple):
-    """Two tables that a method can learn from.
+    """Two tables that a method can learn from."""
 
-    Attributes:
-      read: their rows, and who they are.
-      meaning: what values of the columns mean.
-      weights_are: what weights mean; None if there are none.
-      trial: how the trial assigned.
-      comparison: of the sources' covariates.
-      problems: why tables and columns may not be what they are taken for.
-    """
-
-    read: TrainingRows
-    meaning: Meaning
-    weights_are: WeightsAre | None
-    trial: pi.AssignmentCheck
-    comparison: pi.SourceComparison
-    problems: list[str]
+    read: TrainingRows  # their rows, and who they are
+    meaning: Meaning  # what values of the columns mean
+    weights_are: WeightsAre | None  # what weights mean; None if there are none
+    trial: pi.AssignmentCheck  # how the trial assigned
+    comparison: pi.SourceComparison  # of the sources' covariates
+    problems: list[str]  # why tables and columns may not be what they are taken for
 
     @property
     def rows(self) -> pm.Rows:

@@ -28,15 +28,10 @@ _BYTES_PER_VALUE = 40  # what a fit in memory takes for each value of a table, a
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frame:
-    """A table in memory, which is one batch.
+    """A table in memory, which is one batch."""
 
-    Attributes:
-      name: what to call it in messages.
-      frame: its rows.
-    """
-
-    name: str
-    frame: pd.DataFrame
+    name: str  # what to call it in messages
+    frame: pd.DataFrame  # its rows
 
     @property
     def columns(self) -> list[str]:
@@ -59,16 +54,11 @@ class Frame:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stream:
-    """A table that is read batch by batch, and never held as a whole.
+    """A table that is read batch by batch, and never held as a whole."""
 
-    Attributes:
-      name: what to call it in messages.
-      dataset: its files.
-      progress: whether to show a bar while it is read, if there is a terminal.
-    """
-
-    name: str
-    dataset: ds.Dataset
+    name: str  # what to call it in messages
+    dataset: ds.Dataset  # its files
+    # Whether to show a bar while it is read, if there is a terminal.
     progress: bool = False
 
     @property
@@ -105,15 +95,7 @@ class Stream:
         return Column(self.name, values, copies)
 
     def frames(self, columns: Sequence[str], doing: str) -> Iterator[pd.DataFrame]:
-        """Reads some columns, in the order of the files and of their rows.
-
-        Args:
-          columns: to read.
-          doing: what the bar says.
-
-        Yields:
-          Batches, whose index counts the rows of the table.
-        """
+        """Yields batches of some columns, whose index counts the rows of the table."""
         show = self.progress and sys.stderr.isatty()
         bar = tqdm.tqdm(
             total=self.num_rows(),

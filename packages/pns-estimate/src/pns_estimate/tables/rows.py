@@ -28,27 +28,17 @@ WeightsAre = Literal["frequency", "sampling"]
 
 
 class Roles(NamedTuple):
-    """Columns that are no covariates, and what their values mean.
+    """Columns that are no covariates, and what their values mean."""
 
-    Attributes:
-      treatment: the column with the treatment.
-      outcome: the column with the outcome.
-      weights: the column with weights, or None.
-      weights_are: what they mean.
-      groups: the column with groups, or None.
-      treatment_reference: the value that means "not treated", or None.
-      outcome_reference: the value that means "did not happen", or None.
-      assignment: the probability of the treated arm: a number, the column of the trial
-        that holds it, or None.
-    """
-
-    treatment: str
-    outcome: str
-    weights: str | None = None
-    weights_are: WeightsAre = "frequency"
-    groups: str | None = None
-    treatment_reference: Any = None
-    outcome_reference: Any = None
+    treatment: str  # the column with the treatment
+    outcome: str  # the column with the outcome
+    weights: str | None = None  # the column with weights, or None
+    weights_are: WeightsAre = "frequency"  # what they mean
+    groups: str | None = None  # the column with groups, or None
+    treatment_reference: Any = None  # the value that means "not treated", or None
+    outcome_reference: Any = None  # the value that means "did not happen", or None
+    # The probability of the treated arm: a number, the column of the trial that holds
+    # it, or None.
     assignment: Any = None
 
     @property
@@ -106,17 +96,11 @@ class MemoryLimit(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What the values of the columns mean.
+    """What the values of the columns mean."""
 
-    Attributes:
-      treatment: which value is which.
-      outcome: which value is which.
-      encoder: turns covariates into numbers.
-    """
-
-    treatment: TwoValues
-    outcome: TwoValues
-    encoder: Encoder
+    treatment: TwoValues  # which value is which
+    outcome: TwoValues  # which value is which
+    encoder: Encoder  # turns covariates into numbers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,25 +134,17 @@ def _as_numbers(values: pd.Series) -> pd.Series:
 
 
 class TrainingRows(NamedTuple):
-    """What is read of the tables.
+    """What is read of the tables."""
 
-    Attributes:
-      rows: of all tables, distinct.
-      place: of each row that was given, its place among them; None for streams.
-      people: covariates of the rows that were given; of streams, of the distinct rows.
-      weights: units that each of them counts as.
-      copies: independent units that each of them stands for.
-      sample: covariates of some rows that were given, to report on.
-      num_rows: by name of the table, how many were given.
-    """
-
-    rows: pm.Rows
+    rows: pm.Rows  # of all tables, distinct
+    # Of each row that was given, its place among them; None for streams.
     place: Int[np.ndarray, " n"] | None
+    # Covariates of the rows that were given; of streams, of the distinct rows.
     people: People
-    weights: Float[np.ndarray, " n"]
-    copies: Float[np.ndarray, " n"]
-    sample: pd.DataFrame
-    num_rows: dict[str, int]
+    weights: Float[np.ndarray, " n"]  # units that each of them counts as
+    copies: Float[np.ndarray, " n"]  # independent units that each of them stands for
+    sample: pd.DataFrame  # covariates of some rows that were given, to report on
+    num_rows: dict[str, int]  # by name of the table, how many were given
 
 
 def find_parts(
@@ -196,14 +172,8 @@ def read_rows(
 ) -> TrainingRows:
     """Encodes all rows and merges those that agree.
 
-    Args:
-      tables: one for each source.
-      roles: what columns mean.
-      meaning: what their values mean.
-      fold: of each row, one table after the other.
-      group: of each row, or None.
-      seed: decides who is in the sample.
-      memory_gb: what a fit of streams may take.
+    Tables are one for each source; folds and groups are of each row, one table after the
+    other. The seed decides who is in the sample.
     """
     encoder = meaning.encoder
     sizes = [table.num_rows() for table in tables]
