@@ -220,7 +220,7 @@ def test_one_large_file_is_streamed(rough, tmp_path):
     rough[0].to_parquet(tmp_path / "log.parquet")
     path = tmp_path / "log.parquet"
     assert isinstance(_readers.open_table(path, "prediction", 5e-4), Stream)
-    assert isinstance(_readers.open_table(path, "prediction", 1.0), pd.DataFrame)
+    assert isinstance(_readers.open_table(path, "prediction", 1.0), _readers.Frame)
 
 
 def test_a_pandas_index_is_no_column_and_categories_stay(tmp_path):

@@ -38,7 +38,7 @@ from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
-from pns_estimate.tables.readers import Frame, Stream, as_table, open_table
+from pns_estimate.tables.readers import Frame, Stream, open_table
 from pns_estimate.tables.rows import Roles, WeightsAre
 
 _SAVED = ("method", "num_draws", "seed", "missing", "unseen", "calibrate")
@@ -362,9 +362,8 @@ class PnsEstimator(Settings):
         Returns:
           The number of people.
         """
-        table = open_table(rows, "prediction", 0, self.progress)
+        people = open_table(rows, "prediction", 0, self.progress)
         question = Question(estimand, target, alpha)
-        people = as_table(table, "prediction")
         return self._write_intervals(Path(path), people, question).num_rows
 
     def _write_intervals(

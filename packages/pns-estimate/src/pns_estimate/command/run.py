@@ -5,9 +5,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import pandas as pd
 import pns_infer as pi
 import pns_models as pm
 from absl import flags
@@ -44,7 +43,7 @@ from pns_estimate.tables.checks import TableWarning
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import write_json
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
-from pns_estimate.tables.readers import Stream, as_table, open_table
+from pns_estimate.tables.readers import Frame, Stream, open_table
 from pns_estimate.tables.rows import Roles, WeightsAre
 
 _NEEDED = (
@@ -141,7 +140,7 @@ def _check_draws(method: Method, alpha: float) -> None:
         )
 
 
-def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
+def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
     """Fits and saves, or loads; returns the estimator and the people to answer for.
 
     All that can be wrong with tables and people is found before the fit.
@@ -149,7 +148,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
     if _flags.LOAD.value is not None:
         estimator = PnsEstimator.load(_flags.LOAD.value)
         people = _open(_flags.PREDICT, "prediction")
-        check_people(as_table(people, "prediction"), estimator._fitted().encoder)
+        check_people(people, estimator._fitted().encoder)
         return estimator, people
     _say("reading tables")
     estimator = PnsEstimator(
@@ -170,7 +169,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
     return estimator, people
 
 
-def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
+def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
     """Reads and checks the tables and the people to answer for."""
     assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
     experimental = _open(_flags.EXPERIMENTAL, "experimental")
@@ -201,11 +200,11 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
     for warning in caught:
         _say(f"warning: {warning.message}")
     if _flags.PREDICT.value is not None:
-        check_people(as_table(people, "prediction"), prepared.meaning.encoder)
+        check_people(people, prepared.meaning.encoder)
     return prepared, people
 
 
-def _open(flag: flags.FlagHolder[str | None], name: str) -> pd.DataFrame | Stream:
+def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
     """Reads the table that a flag names, or opens it as a stream."""
     table = open_table(
         flag.value, name, _flags.MEMORY_GB.value, progress=True, tell=_say
@@ -274,10 +273,10 @@ def answer(arguments: Sequence[str]) -> None:
     print(answers)
 
 
-def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
+def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -> str:
     """Writes all but the model; returns what to print."""
     question, decision = _read_question(), _read_decision()
-    size = people.num_rows() if isinstance(people, Stream) else len(people)
+    size = people.num_rows()
     _say(f"intervals for {size:,} people")
     path, text = out / "intervals.parquet", out / "intervals.csv"
     if isinstance(people, Stream):
@@ -293,7 +292,7 @@ def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
         answers = estimator.answers(written.sample, question, decision)
         first, text = written.first, path if is_long else text
     else:
-        answers = estimator.answers(people, question, decision)
+        answers = estimator.answers(people.frame, question, decision)
         write_intervals(out, answers)
         first = next(iter(answers.intervals.values())).head()
     write_tables(out, answers)

@@ -24,7 +24,6 @@ from pns_estimate.tables.columns import (
 from pns_estimate.tables.readers import (
     Frame,
     Stream,
-    as_table,
     open_table,
     require_columns,
 )
@@ -91,9 +90,7 @@ def prepare_tables(
     method = get_method(settings["method"])
     recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
     opened: list[Frame | Stream] = [
-        as_table(
-            open_table(tables[s.name], s.name, memory_gb, settings["progress"]), s.name
-        )
+        open_table(tables[s.name], s.name, memory_gb, settings["progress"])
         for s in pm.SOURCES
     ]
     roles.check()

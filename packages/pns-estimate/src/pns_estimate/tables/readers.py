@@ -149,20 +149,20 @@ def open_table(
     memory_gb: float,
     progress: bool = False,
     tell: Callable[[str], None] | None = None,
-) -> pd.DataFrame | Stream:
+) -> Frame | Stream:
     """Reads a table, or opens it as a stream if it is meant to be one.
 
     A `pyarrow.dataset.Dataset` and a folder of Parquet files are streamed; so is one
     Parquet file that a fit in memory would need more than `memory_gb` for.
 
     Args:
-      source: as for `read_table`, or a folder, or a dataset.
+      source: as for `read_table`, or a folder, or a dataset, or a table opened before.
       name: what to call it in messages.
       memory_gb: what a fit may take.
       progress: whether streams show a bar.
       tell: as for `read_table`.
     """
-    if isinstance(source, Stream):
+    if isinstance(source, Frame | Stream):
         return source
     if isinstance(source, ds.Dataset):
         return _checked(Stream(name, source, progress))
@@ -172,12 +172,7 @@ def open_table(
             return _checked(Stream(name, _open_folder(path, name), progress))
         if path.suffix.lower() == ".parquet" and _is_large(path, memory_gb):
             return _checked(Stream(name, ds.dataset(path, format="parquet"), progress))
-    return read_table(source, name, tell)
-
-
-def as_table(table: pd.DataFrame | Stream, name: str) -> Frame | Stream:
-    """Returns what was opened as a table that is read in batches."""
-    return Frame(name, table) if isinstance(table, pd.DataFrame) else table
+    return Frame(name, read_table(source, name, tell))
 
 
 def require_columns(table: Frame | Stream, columns: Sequence[str]) -> None:
