@@ -37,5 +37,5 @@ def small_default() -> str:
         "    _pm.make_member_training(max_steps=300),\n"
         ")\n"
         "_small = _pe.CrossFitRecipe((_member,), num_folds=2, members_per_fold=2)\n"
-        "object.__setattr__(_pe.get_method('crossfit'), 'recipe', _small)\n"
+        "object.__setattr__(_pe.METHODS['crossfit'], 'recipe', _small)\n"
     )

@@ -140,7 +140,7 @@ class FrontDoor:
     @property
     def recipe(self) -> Any:
         """Returns the default of pns-estimate."""
-        return pe.get_method(self.method).recipe
+        return pe.METHODS[self.method].recipe
 
     def predict(
         self, key: Key[jax.Array, ""], tables: Tables, z: Points, size: Size

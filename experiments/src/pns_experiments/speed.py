@@ -147,7 +147,7 @@ def time_answers(sizes: Sizes, folder: Path) -> Iterator[Line]:
     yield {"what": what, **_goal("seconds", took, 3)}
     log, trial = (_as_arrays(table) for table in tables)
     counts = pm.rows_from_tables(log, trial).counts(merge=None)
-    recipe = _smaller(pe.get_method("bootstrap_full").recipe, sizes)
+    recipe = _smaller(pe.METHODS["bootstrap_full"].recipe, sizes)
     model = pm.fit(jax.random.key(1), counts, recipe, progress=False).model
     # People who share covariates share draws, as `predict` has it.
     first, place = pm.distinct_rows(people.to_numpy(np.float32))

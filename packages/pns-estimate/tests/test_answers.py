@@ -8,8 +8,8 @@ import pandas as pd
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
-from pns_estimate.answers.answers import Answers, Asked, Checks
-from pns_estimate.answers.averages import Averages
+from pns_estimate._state import Compatibility, FitSummary, SourceSummary
+from pns_estimate.answers.answers import Answers, Asked, Averages, Checks, Unanswered
 from pns_estimate.answers.files import (
     answer_tables,
     show_averages,
@@ -17,9 +17,6 @@ from pns_estimate.answers.files import (
     write_tables,
 )
 from pns_estimate.answers.population import SortedPeople
-from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.fit.strata import Compatibility
-from pns_estimate.fit.summary import FitSummary, SourceSummary
 from pns_estimate.report.page import make_numbers, make_page
 from pns_estimate.tables.columns import TwoValues
 

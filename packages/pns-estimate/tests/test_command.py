@@ -343,6 +343,36 @@ def test_one_run_computes_each_answer_once(folder, in_process, monkeypatch):
     }
 
 
+def test_one_run_fits_the_model_of_the_source_once(
+    folder, tables, in_process, monkeypatch
+):
+    """Checks, compatibility, averages, groups and values share it where laws differ."""
+    trial, rng = tables[1], np.random.default_rng(0)
+    older = trial[rng.random(len(trial)) < (trial["age"] - 15) / 60]
+    older.to_parquet(folder / "older.parquet")
+    fits = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith("pns_infer") and (fit := vars(module).get("fit_logistic")):
+
+            def counted(*arguments, fit=fit, **options):
+                fits.append(arguments)
+                return fit(*arguments, **options)
+
+            monkeypatch.setattr(module, "fit_logistic", counted)
+    done = in_process(
+        *(*QUICK, "--experimental=older.parquet", "--gains=1,0,0,-1", "--out=older"),
+    )
+    assert done.returncode == 0, done.stderr
+    written = {path.name for path in (folder / "older").iterdir()}
+    parts = ("averages", "subgroups", "sorted_groups", "values", "decisions")
+    assert {f"{part}.csv" for part in parts} <= written
+    report = (folder / "older" / "report.html").read_text()
+    assert "each table was reweighted to both" in report
+    assert len(fits) == 3  # once for each fold
+    seen = {np.flatnonzero(weights).tobytes() for _, _, weights in fits}
+    assert len(seen) == 3  # each without its own fold
+
+
 def test_weights_and_groups_reach_the_fit(folder, in_process):
     for name, size in (("log", 3000), ("trial", 2000)):
         table = draw_table(size, name == "trial", 7)

@@ -8,7 +8,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 import pytest
-from pns_estimate.answers.draws import Draws
+from pns_estimate.answers.prediction import Draws
 from pns_estimate.methods.network import NetworkSampler
 from pns_estimate.methods.residual import CellCounts, ResidualSampler
 from pns_estimate.methods.ridge import RidgeSampler

@@ -19,7 +19,7 @@ OURS = [
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_method_keeps_the_protocol_and_survives_saving(name, tables, tmp_path):
-    method = pe.get_method(name)
+    method = pe.METHODS[name]
     assert method.name == name and method.sentence
     recipe = small_recipe(KINDS.get(name, "anchored"))
     if name.startswith("bootstrap"):
@@ -155,7 +155,7 @@ def test_calibration_undoes_a_wrong_scale():
 
 @pytest.mark.parametrize("num_covariates", [15, 200])
 def test_the_default_network_of_bootstrap_full_is_solved_directly(num_covariates):
-    method = pe.get_method("bootstrap_full")
+    method = pe.METHODS["bootstrap_full"]
     network = method.recipe.network.make(jax.random.key(0), num_covariates)
     scale = pm.Standardizer(*np.zeros((2, num_covariates)), np.zeros(1, bool))
     params = pm.FittedModel(network, method.recipe, scale).plain_functions().params

@@ -14,7 +14,9 @@ from pns_estimate.methods.protocol import split_key
 from pns_estimate.methods.residual import ResidualSampler
 from small_tables import deal_rows, fit, small_recipe
 
-ENSEMBLE, EPINET, PLUG_IN = map(pe.get_method, ("ensemble", "epinet", "plug_in"))
+ENSEMBLE, EPINET, PLUG_IN = (
+    pe.METHODS[name] for name in ("ensemble", "epinet", "plug_in")
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +106,12 @@ def test_counts_of_all_rows_are_added_and_reliability_is_the_networks(counts, le
 
 def test_rows_that_were_not_merged_are_judged_the_same(learned, rows):
     """The held-out rows of a cell count together, as rest they would be seen twice."""
-    inner, times = learned.sampler.inner, rows.copies.astype(int)
+    plain = learned._replace(sampler=learned.sampler.inner)
+    times = rows.copies.astype(int)
     single = rows.take(np.repeat(np.arange(len(times)), times))
     ones = np.ones(len(single.z))
     profiles = [
-        network._judge_counts(jax.random.key(0), inner, each, 10).profile
+        network._add_counts(jax.random.key(0), plain, each, 10).profile
         for each in (rows, single._replace(weights=ones, copies=ones))
     ]
     for left, right in zip(profiles[0].settings, profiles[1].settings, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 import pytest
-from pns_estimate.answers.draws import Draws
+from pns_estimate.answers.prediction import Draws
 from small_tables import draw_table
 
 

@@ -13,10 +13,10 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pytest
-from pns_estimate.answers import averages as _averages
-from pns_estimate.fit import summary as _summary
-from pns_estimate.report import figures as _figures
+from pns_estimate import _state
+from pns_estimate.answers import answers as _answers
 from pns_estimate.report import fit as _report_fit
+from pns_estimate.report import html as _html
 from pns_estimate.report import people as _report_people
 from pns_estimate.report.page import make_page, write_numbers, write_report
 from small_tables import draw_table, fit, small_recipe
@@ -129,7 +129,7 @@ def test_many_people_of_a_kind_make_few_rows(linear):
         for name, entry in linear.summary_.tables.items()
     }
     summary = dataclasses.replace(linear.summary_, tables=tables)
-    units = _averages.counted_units(summary)
+    units = _answers.counted_units(summary)
     assert len(units.x) <= 160_000
     np.testing.assert_allclose(units.weights.sum(), 2e7 + 1)
 
@@ -272,7 +272,7 @@ def make_profile():
 
 
 def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
-    marginals = _summary._residual(make_profile())
+    marginals = _state._residual(make_profile())
     for part in marginals.values():
         np.testing.assert_allclose(sum(part.weight), 1)
     assert marginals["observational_strength"].values == [64, 2048]
@@ -282,7 +282,7 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     monkeypatch.setattr(
         _report_fit,
         "svg",
-        lambda figure, label: figures.append(figure) or _figures.svg(figure, label),
+        lambda figure, label: figures.append(figure) or _html.svg(figure, label),
     )
     found = _report_fit.residual_section(marginals)
     # Bars of the log and of the trial, each beside the value that the axis names.
@@ -295,9 +295,9 @@ def test_the_weights_of_the_residual_are_shown_as_marginals(monkeypatch):
     assert bars[0] == pytest.approx({"64": 0.7, "2,048": 0.3})
     assert bars[1] == pytest.approx({"32": 0.2, "128": 0.5, "4,096": 0.3})
     worth = "64 to 2,048 people of the log and 32 to 4,096 people of the trial"
-    assert len(figures) == 2 and found.worth == worth
-    assert re.search(r'aria-label="([^"]*)"', found.worth_figure)[1].endswith(worth)
-    assert found.share == "25% to 50% (log) and 100% (trial)"
+    assert len(figures) == 2 and found["worth"] == worth
+    assert re.search(r'aria-label="([^"]*)"', found["worth_figure"])[1].endswith(worth)
+    assert found["share"] == "25% to 50% (log) and 100% (trial)"
 
 
 def test_the_page_shows_the_residual_of_its_fit_and_none_without(page, fitted, linear):
@@ -391,7 +391,7 @@ def test_without_gains_the_rate_of_the_outcome_is_shown_by_share_treated(
 
 
 def test_the_profile_of_the_draws_is_explained(linear, people, tmp_path):
-    profile = _summary.DrawScale(
+    profile = _state.DrawScale(
         best=1.5,
         interval=[1.2, 1.8],
         draw_scales=[1.0, 1.5, 2.0],

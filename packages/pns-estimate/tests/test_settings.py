@@ -12,7 +12,7 @@ import pns_estimate as pe
 import pytest
 import sklearn.base
 import sklearn.exceptions
-from pns_estimate import _estimator
+from pns_estimate import _settings
 from sklearn.utils import estimator_checks, validation
 from small_tables import small_recipe
 
@@ -152,7 +152,7 @@ def test_a_copy_answers_the_same_and_still_knows_the_tables(
 
 def test_a_pickle_of_another_version_warns(linear, monkeypatch):
     stored = pickle.dumps(linear)
-    monkeypatch.setattr(_estimator, "_version", lambda: "9.9")
+    monkeypatch.setattr(_settings, "_version", lambda: "9.9")
     with pytest.warns(UserWarning, match=r"written by pns-estimate 0.* read by 9\.9"):
         pickle.loads(stored)
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from pns_estimate.answers import streamed_answers as _streamed_answers
+from pns_estimate.answers import files as _files
 from pns_estimate.command import main as _command
 from pns_estimate.command import run as _command_run
-from pns_estimate.methods import registry
+from pns_estimate.methods import protocol
 from pns_estimate.tables import readers as _readers
 from pns_estimate.tables import rows as _rows
 from pns_estimate.tables.columns import quantiles
@@ -61,7 +61,7 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(_readers, "BATCH", 230)
     monkeypatch.setattr(_readers, "_PENDING", 300)
     monkeypatch.setattr(_rows, "_PENDING", 300)
-    monkeypatch.setattr(_streamed_answers, "_CHUNK", 20)
+    monkeypatch.setattr(_files, "_CHUNK", 20)
 
 
 OPTIONS = {"method": "crossfit", "missing": "indicator", "assignment": "chance"}
@@ -162,7 +162,7 @@ def test_answers_that_are_forgotten_are_made_again(
 ):
     memory, _ = both
     memory.write_intervals(tmp_path / "kept.parquet", folders[1])
-    monkeypatch.setattr(_streamed_answers, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(_files, "_MOST_KNOWN", 3)
     memory.write_intervals(tmp_path / "forgotten.parquet", folders[1])
     kept, forgotten = (
         pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("kept", "forgotten")
@@ -220,7 +220,7 @@ def test_one_large_file_is_streamed(rough, tmp_path):
     rough[0].to_parquet(tmp_path / "log.parquet")
     path = tmp_path / "log.parquet"
     assert isinstance(_readers.open_table(path, "prediction", 5e-4), Stream)
-    assert isinstance(_readers.open_table(path, "prediction", 1.0), pd.DataFrame)
+    assert isinstance(_readers.open_table(path, "prediction", 1.0), _readers.Frame)
 
 
 def test_a_pandas_index_is_no_column_and_categories_stay(tmp_path):
@@ -305,9 +305,9 @@ def test_people_who_cannot_be_answered_for_are_found_by_their_rows(
 def run_command(monkeypatch, capsys):
     """Runs the command with a small recipe; returns its code, and what it told."""
     method = dataclasses.replace(
-        pe.get_method("crossfit"), recipe=small_recipe("crossfit")
+        pe.METHODS["crossfit"], recipe=small_recipe("crossfit")
     )
-    monkeypatch.setitem(registry._METHODS, "crossfit", method)
+    monkeypatch.setitem(protocol._METHODS, "crossfit", method)
     monkeypatch.setattr(_command_run, "use_compilation_cache", lambda: None)
 
     def run(**options):

@@ -7,7 +7,7 @@ import pandas as pd
 import pns_estimate as pe
 import pytest
 from pns_estimate.tables.preparation import prepare_tables
-from pns_estimate.tables.roles import Roles
+from pns_estimate.tables.rows import Roles
 from small_tables import draw_table, fit
 
 SETTINGS = pe.PnsEstimator("linear").get_params()

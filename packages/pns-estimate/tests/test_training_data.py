@@ -246,7 +246,7 @@ def test_booleans_with_gaps_and_time_stamps_are_numbers(tables, people):
     prediction = estimator.predict(rows)
     assert np.isfinite(prediction.intervals()["lower"]).all()
     assert len(np.unique(prediction.z[:, 1])) == len(np.unique(rows["age"]))
-    population = estimator._training_people.sample.head(20)
+    population = estimator._sample.head(20)
     assert np.isfinite(estimator.intervals(population)["upper"]).all()
 
 

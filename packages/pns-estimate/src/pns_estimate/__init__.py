@@ -8,26 +8,22 @@ if TYPE_CHECKING:
     from pns_estimate._compilation_cache import use_compilation_cache
     from pns_estimate._errors import NotFittedError, UserError
     from pns_estimate._estimator import PnsEstimator
+    from pns_estimate._fit import calibrate_sampler
+    from pns_estimate._state import FitSummary
     from pns_estimate.answers.answers import Answers
-    from pns_estimate.answers.decisions import Decision
     from pns_estimate.answers.population import Population, SortedPeople
     from pns_estimate.answers.prediction import Prediction
-    from pns_estimate.answers.question import Question
-    from pns_estimate.fit.calibration import calibrate_sampler
-    from pns_estimate.fit.summary import FitSummary
+    from pns_estimate.answers.question import Decision, Question
     from pns_estimate.methods import (
         METHODS,
         SAMPLERS,
         Method,
         MethodFit,
         Sampler,
-        ScaledSampler,
-        get_method,
         register_method,
     )
-    from pns_estimate.methods.bootstrap import make_bootstrap
     from pns_estimate.methods.crossfit import CrossFitRecipe
-    from pns_estimate.methods.network import NetworkRecipe
+    from pns_estimate.methods.network import NetworkRecipe, make_bootstrap
     from pns_estimate.tables.checks import TableWarning
 else:  # the same names, each imported when it is first asked for
     __getattr__, __dir__ = lazy_names(__name__, __file__)
@@ -48,12 +44,10 @@ __all__ = [
     "Prediction",
     "Question",
     "Sampler",
-    "ScaledSampler",
     "SortedPeople",
     "TableWarning",
     "UserError",
     "calibrate_sampler",
-    "get_method",
     "make_bootstrap",
     "register_method",
     "use_compilation_cache",

@@ -1,41 +1,79 @@
 """The front door: two tables in, an interval for every person out."""
 
 import dataclasses
-import importlib.metadata
-import sys
-import warnings
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import numpy as np
+import pandas as pd
+import pns_infer as pi
 import pns_models as pm
 
 from pns_estimate._errors import NotFittedError, UserError
+from pns_estimate._fit import fit_tables
 from pns_estimate._settings import Settings, check_memory, check_settings
-from pns_estimate._shortcuts import Shortcuts
+from pns_estimate._state import (
+    Compatibility,
+    FitSummary,
+    FittedState,
+    load_state,
+    save_state,
+)
 from pns_estimate.answers.answers import Answers
-from pns_estimate.answers.decisions import Decision
-from pns_estimate.answers.draws import Draws
+from pns_estimate.answers.files import StreamedAnswers, stream_intervals
 from pns_estimate.answers.population import Population
-from pns_estimate.answers.prediction import EstimandLike, Prediction, Target
-from pns_estimate.answers.question import Question
-from pns_estimate.answers.streamed_answers import StreamedAnswers, write_intervals
-from pns_estimate.fit.fit_tables import TrainingPeople, fit_tables
-from pns_estimate.fit.saving import FittedState, load_state, save_state
-from pns_estimate.fit.summary import FitSummary
+from pns_estimate.answers.prediction import Draws, Prediction
+from pns_estimate.answers.question import (
+    Decision,
+    EstimandLike,
+    Question,
+    Source,
+    Target,
+)
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
-from pns_estimate.tables.readers import Frame, Stream, as_table, open_table
-from pns_estimate.tables.roles import Roles, WeightsAre
+from pns_estimate.tables.readers import Frame, Stream, open_table
+from pns_estimate.tables.rows import Roles, WeightsAre
 
 _SAVED = ("method", "num_draws", "seed", "missing", "unseen", "calibrate")
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
 
 
-class PnsEstimator(Settings, Shortcuts):
+def _of_rows(
+    method: Callable[Concatenate[Prediction, _Asked], _Answer],
+) -> Callable[Concatenate["PnsEstimator", Any, _Asked], _Answer]:
+    """Makes the same method of the estimator, with rows as its first argument."""
+
+    @functools.wraps(method)
+    def ask(self: "PnsEstimator", rows: Any, *args: Any, **options: Any) -> _Answer:
+        return getattr(self.predict(rows), method.__name__)(*args, **options)
+
+    own, *others = inspect.signature(method).parameters.values()
+    rows = inspect.Parameter("rows", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    vars(ask)["__signature__"] = inspect.Signature([own, rows, *others])
+    return ask
+
+
+def _of_population(
+    method: Callable[Concatenate[Population, _Asked], _Answer],
+) -> Callable[Concatenate["PnsEstimator", _Asked], _Answer]:
+    """Makes the same method of the estimator, about the people of the tables."""
+
+    @functools.wraps(method)
+    def ask(self: "PnsEstimator", *args: Any, **options: Any) -> _Answer:
+        return getattr(self.population_, method.__name__)(*args, **options)
+
+    return ask
+
+
+class PnsEstimator(Settings):
     """Bounds, for every person, the probability that the treatment makes the difference.
 
     Args:
@@ -111,7 +149,8 @@ class PnsEstimator(Settings, Shortcuts):
         self.checkpoint_dir = checkpoint_dir
 
     _state: FittedState | None = None
-    _training_people: TrainingPeople | None = None
+    _sample: pd.DataFrame | None = None  # of the people of both tables, to report on
+    _population: Population | None = None
 
     def fit(
         self,
@@ -179,8 +218,8 @@ class PnsEstimator(Settings, Shortcuts):
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
         # Nothing is kept before all of it worked: a fit that fails changes nothing.
-        found = fit_tables(prepared, self.get_params())
-        self._state, self._training_people = found
+        self._state, self._population = fit_tables(prepared, self.get_params())
+        self._sample = prepared.read.sample
         return self
 
     @property
@@ -202,22 +241,102 @@ class PnsEstimator(Settings, Shortcuts):
         Args:
           rows: people with the covariates of training; a DataFrame or a path.
         """
-        state = self._fitted()
+        encoder, sampler, sample_size, _ = self._fitted()
         check_settings(self.get_params())
         table = read_table(rows, "prediction")
-        z, is_outside = state.encoder.encode(table, "prediction")
+        z, is_outside = encoder.encode(table, "prediction")
         first, place = pm.distinct_rows(z)
         z = z[first]
         key = jax.random.fold_in(jax.random.key(int(self.seed)), 2)
-        return Prediction(
-            people=table[state.encoder.columns],
-            z=z,
-            place=place,
-            is_outside=is_outside,
-            sampler=state.sampler,
-            draws=Draws(state.sampler, key, z, int(self.num_draws)),
-            sample_size=state.sample_size,
-        )
+        draws = Draws(sampler, key, z, int(self.num_draws))
+        people = table[encoder.columns]
+        return Prediction(people, z, place, is_outside, sampler, draws, sample_size)
+
+    def intervals(
+        self,
+        rows: Any,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        target: Target = "set",
+    ) -> pd.DataFrame:
+        """Computes an interval for each person.
+
+        Args:
+          rows: people with the covariates of training; a DataFrame or a path.
+          alpha: the probability of missing.
+          estimand: a name from `pns_bounds.ESTIMANDS`, such as 'pns', 'harm', 'pn' or
+            'ps'; or a `pns_bounds.Estimand`.
+          target: 'set': an interval covers the identified set, all values the data
+            cannot exclude; 'parameter': the true value alone, and is narrower.
+
+        Returns:
+          A DataFrame with the index of `rows`:
+            lower, upper: the interval.
+            bound_lower, bound_upper: half-median-unbiased estimates of the sharp bounds.
+            binding_lower, binding_upper: the term that attains each end.
+            is_empty: whether the ends cross, so that no value fits.
+            is_outside: whether a covariate lies outside what training saw.
+        """
+        return self.predict(rows).intervals(alpha, estimand, target)
+
+    band = _of_rows(Prediction.band)
+    """Computes a band for rows that holds for all at once, as `Prediction.band`."""
+    threshold_set = _of_rows(Prediction.threshold_set)
+    """Finds who of rows surely exceeds a threshold, as `Prediction.threshold_set`."""
+    average_groups = _of_rows(Prediction.average_groups)
+    """Averages several groups of rows, as `Prediction.average_groups`."""
+    decide = _of_rows(Prediction.decide)
+    """Recommends whom of rows to treat, as `Prediction.decide`."""
+    atoms = _of_rows(Prediction.atoms)
+    """Estimates the six probabilities of rows, as `Prediction.atoms`."""
+    compare_averages = _of_population(Population.comparison)
+    """Shows what each step adds, as `Population.comparison`."""
+    subgroups = _of_population(Population.subgroups)
+    """Averages subgroups of the tables' people, as `Population.subgroups`."""
+    sorted_groups = _of_population(Population.sorted_groups)
+    """Averages people sorted by predicted benefit, as `Population.sorted_groups`."""
+    value = _of_population(Population.value)
+    """Estimates what a rule gains per person, as `Population.value`."""
+    value_curve = _of_population(Population.value_curve)
+    """Estimates the value of treating the best share, as `Population.value_curve`."""
+
+    def average(
+        self,
+        rows: Any = None,
+        mask: Any = None,
+        weights: Any = None,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        source: Source = "both",
+    ) -> pi.AverageInterval | pi.DebiasedAverage:
+        """Computes an interval for the mean over people.
+
+        Without rows it is over the people of the tables, and debiased: no draws, no
+        bias of the networks, and what plain frequencies say is used, too. With rows it is
+        over other people and rests on the draws. Draws are made for single people: what
+        their means share is not calibrated, and the interval may be too narrow or too
+        wide.
+
+        Args:
+          rows: people with the covariates of training; those of the tables if None.
+          mask: booleans, one per row: a subgroup. Of the tables: the rows of both, the
+            observational ones first; or a function of their covariates.
+          weights: not negative, one per row.
+          alpha: the probability of missing.
+          estimand: as for `intervals`.
+          source: without rows, whose people: 'both', 'observational' or 'experimental'.
+        """
+        if rows is None:
+            return self.population_.average(mask, weights, alpha, estimand, source)
+        if source != "both":
+            raise UserError(
+                "source is for averages without rows; leave one of them out."
+            )
+        return self.predict(rows).average(mask, weights, alpha, estimand)
+
+    def compatibility(self) -> Compatibility:
+        """Returns the test of whether the two tables contradict each other."""
+        return self.summary_.compatibility
 
     def write_intervals(
         self,
@@ -243,9 +362,8 @@ class PnsEstimator(Settings, Shortcuts):
         Returns:
           The number of people.
         """
-        table = open_table(rows, "prediction", 0, self.progress)
+        people = open_table(rows, "prediction", 0, self.progress)
         question = Question(estimand, target, alpha)
-        people = as_table(table, "prediction")
         return self._write_intervals(Path(path), people, question).num_rows
 
     def _write_intervals(
@@ -256,7 +374,7 @@ class PnsEstimator(Settings, Shortcuts):
         csv_path: Path | None = None,
     ) -> StreamedAnswers:
         asked = (question.alpha, question.estimand, question.target)
-        return write_intervals(
+        return stream_intervals(
             path,
             people,
             self._fitted().encoder,
@@ -268,20 +386,19 @@ class PnsEstimator(Settings, Shortcuts):
     @property
     def has_population(self) -> bool:
         """Whether `population_` is there: right after a fit by 'crossfit'."""
-        return self._find_population() is not None
+        return self._population is not None
 
     @property
     def population_(self) -> Population:
         """The people of the tables, to ask for averages; see `Population`."""
         self._fitted()
-        population = self._find_population()
-        if population is None:
+        if self._population is None:
             raise UserError(
                 "only the method 'crossfit', right after fit, knows the people of the "
                 "tables: a loaded model has none, and other methods do not hold everybody "
                 "out; give rows to average over."
             )
-        return population
+        return self._population
 
     def report(
         self,
@@ -332,20 +449,15 @@ class PnsEstimator(Settings, Shortcuts):
         self._fitted()
         question = question or Question()
         if rows is None:
-            if self._training_people is None:
+            if self._sample is None:
                 raise UserError(
                     "a loaded model has no people of its own: give rows to report on."
                 )
-            rows = self._training_people.sample
+            rows = self._sample
             about = "a sample of the people of both tables"
             question = dataclasses.replace(question, about=about)
-        return Answers(
-            question,
-            self.summary_,
-            self.predict(rows),
-            self._find_population(),
-            decision,
-        )
+        people = self.predict(rows)
+        return Answers(question, self.summary_, people, self._population, decision)
 
     def save(self, folder: Any) -> None:
         """Writes the estimator to a new folder; no training data are in it."""
@@ -363,45 +475,10 @@ class PnsEstimator(Settings, Shortcuts):
         estimator._state = state
         return estimator
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tells scikit-learn whether there is anything to ask."""
-        return self._state is not None
-
-    def __sklearn_tags__(self) -> Any:
-        """Tells scikit-learn that this is no classifier, regressor or transformer."""
-        utils = sys.modules["sklearn.utils"]  # whoever asks has imported it
-        return utils.Tags(
-            estimator_type=None, target_tags=utils.TargetTags(required=False)
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Adds the version, for `pickle`, `joblib` and `copy`."""
-        return {**vars(self), "_version": _version()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Warns if another version wrote the pickle."""
-        written = state.pop("_version", "unknown")
-        if written != _version():
-            warnings.warn(
-                f"this pickle was written by pns-estimate {written} and is read by "
-                f"{_version()}; answers may be wrong without an error. Only folders of "
-                "`save` are checked when they are read.",
-                stacklevel=2,
-            )
-        vars(self).update(state)
-
-    def _find_population(self) -> Population | None:
-        people = self._training_people
-        return None if people is None else people.population
-
     def _fitted(self) -> FittedState:
         if self._state is None:
             raise NotFittedError("call fit(...) first, or PnsEstimator.load(folder).")
         return self._state
-
-
-def _version() -> str:
-    return importlib.metadata.version("pns-estimate")
 
 
 def _plain(value: Any) -> Any:

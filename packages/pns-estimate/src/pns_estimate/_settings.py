@@ -1,7 +1,10 @@
-"""Settings of an estimator as scikit-learn knows them: read, changed, shown, checked."""
+"""Settings of an estimator: read, changed, shown, checked; scikit-learn and pickle."""
 
+import importlib.metadata
 import inspect
 import numbers
+import sys
+import warnings
 from typing import Any, Self
 
 from pns_estimate._errors import Setting, UserError
@@ -12,6 +15,8 @@ _SEEDS = 2**32
 
 class Settings:
     """Keeps the arguments of `__init__` as they are, under their own names."""
+
+    _state: Any = None  # what a fit leaves behind
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Returns the settings by name.
@@ -47,6 +52,33 @@ class Settings:
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tells scikit-learn whether there is anything to ask."""
+        return self._state is not None
+
+    def __sklearn_tags__(self) -> Any:
+        """Tells scikit-learn that this is no classifier, regressor or transformer."""
+        utils = sys.modules["sklearn.utils"]  # whoever asks has imported it
+        return utils.Tags(
+            estimator_type=None, target_tags=utils.TargetTags(required=False)
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Adds the version, for `pickle`, `joblib` and `copy`."""
+        return {**vars(self), "_version": _version()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Warns if another version wrote the pickle."""
+        written = state.pop("_version", "unknown")
+        if written != _version():
+            warnings.warn(
+                f"this pickle was written by pns-estimate {written} and is read by "
+                f"{_version()}; answers may be wrong without an error. Only folders of "
+                "`save` are checked when they are read.",
+                stacklevel=2,
+            )
+        vars(self).update(state)
+
 
 def check_settings(settings: dict[str, Any]) -> None:
     """Raises unless the settings of `PnsEstimator` have values that it knows."""
@@ -80,6 +112,10 @@ def check_memory(memory_gb: Any) -> None:
     if not isinstance(memory_gb, (int, float)) or not memory_gb > 0:
         problem = f" must be a positive number, got {memory_gb!r}."
         raise UserError(Setting("memory_gb"), problem)
+
+
+def _version() -> str:
+    return importlib.metadata.version("pns-estimate")
 
 
 def _defaults(kind: type) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Files, the report and what the command prints are functions of `Answers` alone.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -11,16 +12,116 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 import pns_bounds as pb
+import pns_infer as pi
 
-from pns_estimate.answers.averages import Averages, find_averages
-from pns_estimate.answers.decisions import Decision, check_decision, decide
-from pns_estimate.answers.population import Population, SortedPeople
-from pns_estimate.answers.prediction import Prediction
-from pns_estimate.answers.question import Question
-from pns_estimate.answers.unanswered import Unanswered, attempt
-from pns_estimate.fit.summary import FitSummary
+from pns_estimate._errors import UserError, as_user_errors
+from pns_estimate._state import FitSummary
+from pns_estimate.answers.population import (
+    BOTH,
+    COUNTED,
+    TRIAL,
+    Population,
+    SortedPeople,
+)
+from pns_estimate.answers.prediction import Prediction, interval_table
+from pns_estimate.answers.question import Decision, Question, check_decision
 
+ASKED = "these people, by draws"
+_MOST_ROWS = 20_000  # of a kind
 _Part = TypeVar("_Part")
+
+
+@dataclasses.dataclass(frozen=True)
+class Unanswered:
+    """A part of the answers that is not given, and the sentence that says why."""
+
+    reason: str
+
+
+def attempt(compute: Callable[[], _Part]) -> _Part | Unanswered:
+    """Computes a part of the answers; one that cannot be given does not end the run."""
+    try:
+        with as_user_errors():
+            return compute()
+    except UserError as error:
+        return Unanswered(str(error))
+
+
+class Averages(NamedTuple):
+    """What is known on average."""
+
+    effect: pi.Difference  # the trial's difference in the rate of the outcome
+    # By name of the estimand, intervals and bounds of each step. The last step is about
+    # the people asked about if the people of the tables are gone.
+    by_estimand: dict[str, pd.DataFrame]
+    refusals: dict[str, str]  # by name of the estimand, why an average cannot be given
+    final: str  # the step that uses both tables and says most
+
+
+def find_averages(
+    question: Question,
+    prediction: Prediction,
+    population: Population | None,
+    summary: FitSummary,
+) -> Averages:
+    """Asks the people of the tables if they are there, else both tables' counts."""
+    alpha = question.alpha
+    if population is not None:
+        effect, final = population.difference(alpha), BOTH
+        ask = functools.partial(population.comparison, alpha)
+    else:
+        units = counted_units(summary)
+        effect, final = pi.trial_difference(units, alpha), COUNTED
+        ask = functools.partial(_count, units, prediction, alpha)
+    found = {e.name: attempt(lambda e=e: ask(e)) for e in question.estimands()}
+    refusals = {n: e.reason for n, e in found.items() if isinstance(e, Unanswered)}
+    for name in ("pns", "harm"):  # the opening needs them
+        if name in refusals:
+            raise UserError(refusals[name])
+    tables = {n: e for n, e in found.items() if isinstance(e, pd.DataFrame)}
+    return Averages(effect, tables, refusals, final)
+
+
+def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
+    """Makes rows again of the shares of each source, treatment and outcome.
+
+    A row is one person, or several where there are very many of a kind; one row of each
+    kind would be taken for a sample of eight.
+    """
+    rows = []
+    for is_experimental, entry in enumerate(summary.tables.values()):
+        for x, rate in enumerate((entry.outcome_untreated, entry.outcome_treated)):
+            size = entry.effective_size * (entry.treated if x else 1 - entry.treated)
+            chance = 0.0 if rate is None else rate
+            rows += [[is_experimental, x, 0, size * (1 - chance)]]
+            rows += [[is_experimental, x, 1, size * chance]]
+    kinds = np.array([row for row in rows if row[-1] > 0])
+    copies = np.clip(kinds[:, -1].round().astype(int), 1, _MOST_ROWS)
+    kinds[:, -1] /= copies
+    is_experimental, x, y, weights = np.repeat(kinds, copies, axis=0).T
+    shape = (len(x), *pb.BINARY.joint_shape)
+    return pi.make_held_out_units(
+        pb.Atoms(np.zeros(shape), np.zeros(shape[:2])),
+        is_experimental == 1,
+        x.astype(int),
+        y.astype(int),
+        assignment=summary.tables["experimental"].treated,
+        weights=weights,
+        weights_are="frequency",
+    )
+
+
+def _count(
+    units: pi.HeldOutUnits, prediction: Prediction, alpha: float, estimand: pb.Estimand
+) -> pd.DataFrame:
+    steps: dict[str, Any] = {}
+    if estimand.function is None:
+        for name, alone in ((TRIAL, True), (COUNTED, False)):
+            steps[name] = pi.frequency_interval(
+                units, alpha, estimand=estimand, trial_alone=alone
+            )
+    steps[ASKED] = prediction.average(alpha=alpha, estimand=estimand)
+    return interval_table(steps, estimand.name)
 
 
 class Asked(NamedTuple):
@@ -118,10 +219,9 @@ class Answers:
     @cached_property
     def decisions(self) -> pd.DataFrame | Unanswered:
         """Whom to treat."""
-        decision = self.decision
-        if decision is None:
+        if self.decision is None:
             return Unanswered("the question names no decision.")
-        return decide(self.prediction, decision, self.question.alpha)
+        return self.prediction.decide(self.decision, self.question.alpha)
 
     @cached_property
     def values(self) -> pd.DataFrame | Unanswered:

@@ -1,12 +1,28 @@
-"""Answers as files and as text: CSV, Parquet, and what the command prints."""
+"""Answers as files and as text: CSV, Parquet, what the command prints; people in batches."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
+import pns_models as pm
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Bool, Float
 
-from pns_estimate.answers.answers import Answers
-from pns_estimate.answers.unanswered import Unanswered
+from pns_estimate._errors import UserError
+from pns_estimate.answers.answers import Answers, Unanswered
+from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
+from pns_estimate.tables.readers import Frame, Stream, require_columns
+
+_CHUNK = 4096  # distinct people whose draws are held at a time
+_MOST_KNOWN = 2**20  # answers that are remembered
+_SAMPLE = 1000  # people to report on
+
+Answer = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 def answer_tables(answers: Answers) -> dict[str, pd.DataFrame | Unanswered]:
@@ -71,3 +87,99 @@ def show_averages(answers: Answers) -> str:
 def show(table: pd.DataFrame) -> str:
     """Returns a table as text with three digits."""
     return table.to_string(float_format=lambda value: f"{value:.3f}")
+
+
+class StreamedAnswers(NamedTuple):
+    """What is held of people once all of them are answered for."""
+
+    num_rows: int  # how many there are
+    first: pd.DataFrame  # the first intervals
+    sample: pd.DataFrame  # some people, at random; all if they are few
+
+
+def check_people(table: Frame | Stream, encoder: Encoder) -> None:
+    """Reads all people, and raises if there is one who cannot be answered for."""
+    require_columns(table, encoder.columns)
+    for frame in table.frames(encoder.columns, "checking"):
+        _encode(encoder, frame, table)
+
+
+def stream_intervals(
+    path: Path,
+    table: Frame | Stream,
+    encoder: Encoder,
+    answer: Answer,
+    seed: int = 0,
+    csv_path: Path | None = None,
+) -> StreamedAnswers:
+    """Writes an interval for each person, in their order; files appear when complete.
+
+    Args:
+      path: the Parquet file to write.
+      table: the people.
+      encoder: of the fit.
+      answer: makes a row of intervals for each person it is given.
+      seed: decides who is in the sample.
+      csv_path: where to write the same as CSV, if anywhere.
+    """
+    size = table.num_rows()
+    chosen = np.arange(size)
+    if size > _SAMPLE:
+        chosen = np.random.default_rng(seed).choice(size, _SAMPLE, replace=False)
+    first, sample, writer = pd.DataFrame(), [], None
+    with ExitStack() as files:
+        whole = files.enter_context(complete_file(path))
+        text = (
+            None if csv_path is None else files.enter_context(complete_file(csv_path))
+        )
+        for people, intervals in _answers(table, encoder, answer):
+            part = pa.Table.from_pandas(intervals, preserve_index=False)
+            if writer is None:
+                first = intervals.head()
+                writer = files.enter_context(pq.ParquetWriter(whole, part.schema))
+            writer.write_table(part)
+            if text is not None:
+                is_start = intervals.index[0] == 0
+                intervals.to_csv(text, mode="a", header=is_start, index_label="row")
+            sample.append(people[people.index.isin(chosen)])
+    return StreamedAnswers(size, first, pd.concat(sample, ignore_index=True))
+
+
+def _answers(
+    table: Frame | Stream, encoder: Encoder, answer: Answer
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Yields people and their intervals; those who share covariates are answered once."""
+    place: dict[bytes, int] = {}
+    known = pd.DataFrame()
+    require_columns(table, encoder.columns)
+    num_rows = 0
+    for people in table.frames(encoder.columns, "intervals"):
+        people = people.set_axis(pd.RangeIndex(num_rows, num_rows + len(people)))
+        num_rows += len(people)
+        z, is_outside = _encode(encoder, people, table)
+        first, group = pm.distinct_rows(z)
+        names = [row.tobytes() for row in z[first]]
+        if len(place) > _MOST_KNOWN:
+            place, known = {}, pd.DataFrame()
+        new = [i for i, name in enumerate(names) if name not in place]
+        parts = [known] if len(known) else []
+        for start in range(0, len(new), _CHUNK):
+            rows = first[new[start : start + _CHUNK]]
+            parts.append(answer(people.iloc[rows]))
+        known = pd.concat(parts, ignore_index=True)
+        known_before = len(place)
+        place.update((names[i], known_before + j) for j, i in enumerate(new))
+        found = known.iloc[np.array([place[name] for name in names])[group]]
+        yield people, found.set_index(people.index).assign(is_outside=is_outside)
+
+
+def _encode(
+    encoder: Encoder, people: pd.DataFrame, table: Frame | Stream
+) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, " n"]]:
+    try:
+        return encoder.encode(people, table.name)
+    except UserError as error:
+        if isinstance(table, Frame):
+            raise
+        rows = f"{people.index[0] + 1:,} to {people.index[-1] + 1:,}"
+        raise UserError(f"among rows {rows}, ", *error.parts) from error

@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,17 +11,23 @@ import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from pns_estimate._errors import Setting, UserError, as_user_errors
-from pns_estimate.answers.decisions import Decision
-from pns_estimate.answers.prediction import EstimandLike, find_estimand
-from pns_estimate.answers.subgroups import Subgroup, find_subgroups
-from pns_estimate.methods import MethodFit
+from pns_estimate.answers.prediction import ENDS, interval_table
+from pns_estimate.answers.question import (
+    Decision,
+    EstimandLike,
+    Source,
+    find_estimand,
+)
+from pns_estimate.answers.subgroups import find_subgroups
 from pns_estimate.tables.preparation import PreparedTables
 
-Source = Literal["both", "observational", "experimental"]
-_Result = TypeVar("_Result")
+TRIAL, COUNTED, BOTH = "trial alone", "frequencies of both", "both, by covariates"
+"""Steps of `Population.comparison`."""
+
+_LEAST_PEOPLE = 5  # of a subgroup in the log, and in each arm
 
 
 class SortedPeople(NamedTuple):
@@ -76,7 +82,8 @@ class Population:
     def _prepared(self) -> pi.PreparedUnits:
         units, fold = self._make_units(), self.rows.fold
         assert fold is not None
-        return _told(lambda: pi.prepare_units(units, fold, self.tables.comparison))
+        with as_user_errors():
+            return pi.prepare_units(units, fold, self.tables.comparison)
 
     def prepared(self, source: Source = "both") -> pi.PreparedUnits:
         """Returns units with shifted arms and one target, and what was found."""
@@ -130,6 +137,7 @@ class Population:
             each = each._replace(copies=copies, cluster=cluster)
         return each, list(members)
 
+    @as_user_errors()
     def average(
         self,
         mask: Any = None,
@@ -144,39 +152,39 @@ class Population:
         chosen = [] if member is None else [member]
         units, chosen = self._units_and_members(source, chosen)
         member = chosen[0] if chosen else None
-        return _told(
-            lambda: pi.debiased_average(
-                units, alpha, estimand=bounded, member=member, source=source
-            )
+        return pi.debiased_average(
+            units, alpha, estimand=bounded, member=member, source=source
         )
 
+    @as_user_errors()
     def comparison(
         self,
         alpha: float = 0.05,
         estimand: EstimandLike = "pns",
         source: Source = "both",
     ) -> pd.DataFrame:
-        """Puts the average beside what the trial and plain counting give."""
+        """Shows what each step adds: the trial alone, both tables, covariates.
+
+        Returns:
+          A DataFrame with lower, upper, bound_lower and bound_upper by step.
+        """
         bounded = find_estimand(estimand)
         units = self.prepared(source).units
-        table = {}
-        for name, alone in (("trial alone", True), ("frequencies of both", False)):
-            table[name] = _told(
-                lambda alone=alone: pi.frequency_interval(
-                    units, alpha, estimand=bounded, source=source, trial_alone=alone
-                )
+        steps: dict[str, Any] = {
+            name: pi.frequency_interval(
+                units, alpha, estimand=bounded, source=source, trial_alone=alone
             )
-        table["both, by covariates"] = self.average(None, None, alpha, bounded, source)
-        columns = ("lower", "upper", "bound_lower", "bound_upper")
-        return pd.DataFrame(
-            {c: [float(getattr(row, c)) for row in table.values()] for c in columns},
-            index=pd.Index(table, name=bounded.name),
-        )
+            for name, alone in ((TRIAL, True), (COUNTED, False))
+        }
+        steps[BOTH] = self.average(None, None, alpha, bounded, source)
+        return interval_table(steps, bounded.name)
 
+    @as_user_errors()
     def difference(self, alpha: float = 0.05) -> pi.Difference:
         """Computes the trial's own difference in means."""
-        return _told(lambda: pi.trial_difference(self.prepared().units, alpha))
+        return pi.trial_difference(self.prepared().units, alpha)
 
+    @as_user_errors()
     def subgroups(
         self,
         columns: Sequence[str] | None = None,
@@ -184,48 +192,58 @@ class Population:
         estimand: EstimandLike = "pns",
         source: Source = "both",
     ) -> pd.DataFrame:
-        """Averages subgroups at once; see `PnsEstimator.subgroups`."""
+        """Averages subgroups of the tables' people; all intervals hold at once.
+
+        Args:
+          columns: covariates: categories make a group each, numbers are cut at
+            quartiles; all that can be grouped if None.
+          alpha: the probability that any interval misses.
+          estimand: as for `PnsEstimator.intervals`.
+          source: as for `PnsEstimator.average`.
+
+        Returns:
+          A DataFrame with people and the columns of `comparison`; without numbers for a
+          group that lacks people of the log or of an arm, and those groups last.
+        """
         bounded = find_estimand(estimand)
         copies = self.tables.read.copies
         groups = find_subgroups(self.tables.read.people, columns, copies)
         units, members = self._units_and_members(source, [g.member for g in groups])
-        is_usable = [_is_usable(units, member) for member in members]
-        usable = [group for group, good in zip(groups, is_usable, strict=True) if good]
-        if not usable:
+        is_usable = np.array([_is_usable(units, member) for member in members])
+        if not is_usable.any():
             raise UserError(
                 "no subgroup has people of the log and of both arms of the trial; name "
                 "other columns."
             )
-        found = _told(
-            lambda: pi.group_averages(
-                units,
-                np.array(members)[is_usable],
-                alpha,
-                estimand=bounded,
-                source=source,
-            )
+        found = pi.group_averages(
+            units, np.array(members)[is_usable], alpha, estimand=bounded, source=source
         )
-        table = _group_table(usable, copies, found)
-        absent = [group for group, g in zip(groups, is_usable, strict=True) if not g]
-        if absent:
-            table = pd.concat([table, _group_table(absent, copies, None)])
-        return table
+        ends = np.full((len(groups), len(ENDS)), np.nan)
+        ends[is_usable] = np.stack([getattr(found, end) for end in ENDS], axis=1)
+        table = pd.DataFrame(
+            ends, pd.Index([g.name for g in groups], name="group"), list(ENDS)
+        )
+        people = [round(float(copies[group.member].sum())) for group in groups]
+        table.insert(0, "people", people)
+        return table.iloc[np.argsort(~is_usable, kind="stable")]
 
+    @as_user_errors()
     def sorted_groups(
         self, num_groups: int = 5, alpha: float = 0.05, source: Source = "both"
     ) -> SortedPeople:
-        """Averages people sorted by predicted benefit."""
+        """Averages people sorted by predicted benefit, on people networks did not see.
+
+        All intervals hold at once with probability 1 - alpha.
+        """
         units = self.prepared(source).units
-        found = _told(
-            lambda: pi.sorted_groups(
-                units, self.rows.fold, alpha, num_groups=num_groups, source=source
-            )
+        found = pi.sorted_groups(
+            units, self.rows.fold, alpha, num_groups=num_groups, source=source
         )
         table = pd.DataFrame(
             {
                 f"{name}_{end}": getattr(getattr(found, name), end)
                 for name in ("benefit", "harm")
-                for end in ("lower", "upper", "bound_lower", "bound_upper")
+                for end in ENDS
             }
             | {"effect": found.effect, "effect_error": found.effect_error},
             index=pd.RangeIndex(1, num_groups + 1, name="group"),
@@ -234,55 +252,55 @@ class Population:
             table, found.gap_lower, found.gap_upper, found.p_value, found.effect_p_value
         )
 
+    @as_user_errors()
     def value(
         self,
         decision: Decision | None = None,
         alpha: float = 0.05,
         source: Source = "both",
     ) -> pd.DataFrame:
-        """Values a rule, treating all and treating none; see `PnsEstimator.value`."""
+        """Estimates what a rule gains per person over treating nobody.
+
+        The rule is the criterion applied to each person's held-out bounds.
+
+        Returns:
+          A DataFrame with rows 'rule', 'treat all', 'treat none': lower, upper,
+          bound_lower, bound_upper and share_treated.
+        """
         gains, cost, budget, criterion = decision or Decision()
         units = self.prepared(source).units
-
-        def compute() -> dict[str, pi.PolicyValue]:
-            gain = pi.net_benefit(gains, cost)
-            rule = pi.held_out_rule(
-                units, gain, criterion, budget, self.rows.fold, source
-            )
-            rules = {
-                "rule": rule,
-                "treat all": np.ones_like(rule),
-                "treat none": np.zeros_like(rule),
-            }
-            return {
-                name: pi.policy_value(units, gain, each, alpha, source)
-                for name, each in rules.items()
-            }
-
-        values = _told(compute)
+        gain = pi.net_benefit(gains, cost)
+        rule = pi.held_out_rule(units, gain, criterion, budget, self.rows.fold, source)
+        rules = {
+            "rule": rule,
+            "treat all": np.ones_like(rule),
+            "treat none": np.zeros_like(rule),
+        }
         return pd.DataFrame(
-            [value._asdict() for value in values.values()],
-            index=pd.Index(values, name="policy"),
+            [pi.policy_value(units, gain, r, alpha, source) for r in rules.values()],
+            index=pd.Index(rules, name="policy"),
         )
 
+    @as_user_errors()
     def value_curve(
         self,
         decision: Decision | None = None,
         alpha: float = 0.05,
         source: Source = "both",
     ) -> pd.DataFrame:
-        """Values treating the best share of people, for shares from 0 to 1."""
+        """Estimates the value of treating the best share, with a simultaneous band.
+
+        Returns:
+          A DataFrame with lower, upper, bound_lower and bound_upper by share treated.
+        """
         gains, cost, _, criterion = decision or Decision()
-        units = self.prepared(source).units
-        curve = _told(
-            lambda: pi.value_curve(
-                units,
-                pi.net_benefit(gains, cost),
-                criterion=criterion,
-                fold=self.rows.fold,
-                alpha=alpha,
-                source=source,
-            )
+        curve = pi.value_curve(
+            self.prepared(source).units,
+            pi.net_benefit(gains, cost),
+            criterion=criterion,
+            fold=self.rows.fold,
+            alpha=alpha,
+            source=source,
         )
         return pd.DataFrame(curve._asdict()).set_index("share")
 
@@ -312,39 +330,8 @@ class Population:
         return member
 
 
-def make_population(tables: PreparedTables, learned: MethodFit) -> Population | None:
-    """Joins the tables and held-out answers; None if not every row was held out."""
-    place, atoms = learned.held_out_place, learned.held_out_atoms
-    if place is None or atoms is None:
-        return None
-    return Population(tables, pb.Atoms(*(np.asarray(part)[place] for part in atoms)))
-
-
-def _told(call: Callable[[], _Result]) -> _Result:
-    """Hands on what a function of arrays says about its arguments."""
-    with as_user_errors():
-        return call()
-
-
-def _is_usable(units: pi.HeldOutUnits, member: np.ndarray, least: int = 5) -> bool:
+def _is_usable(units: pi.HeldOutUnits, member: np.ndarray) -> bool:
     """Whether a group has people of the log and of both arms."""
     parts = [~units.is_experimental]
     parts += [units.is_experimental & (units.x == arm) for arm in (0, 1)]
-    return all(np.sum(units.copies[member & part]) >= least for part in parts)
-
-
-def _group_table(
-    groups: Sequence[Subgroup],
-    copies: Float[np.ndarray, " n"],
-    found: pi.GroupAverages | None,
-) -> pd.DataFrame:
-    columns = ("lower", "upper", "bound_lower", "bound_upper")
-    values = {
-        name: np.full(len(groups), np.nan) if found is None else getattr(found, name)
-        for name in columns
-    }
-    people = [round(float(copies[group.member].sum())) for group in groups]
-    return pd.DataFrame(
-        {"people": people, **values},
-        index=pd.Index([group.name for group in groups], name="group"),
-    )
+    return all(np.sum(units.copies[member & part]) >= _LEAST_PEOPLE for part in parts)

@@ -1,24 +1,109 @@
 """Answers for some people: encoded once, drawn once, asked as often as one likes."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import IO, Any
 
+import jax
 import numpy as np
 import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
+from jaxtyping import Float
 
 from pns_estimate._errors import Setting, UserError, as_user_errors
+from pns_estimate.answers.question import (
+    Decision,
+    EstimandLike,
+    Side,
+    Target,
+    check_alpha,
+    check_decision,
+    find_estimand,
+)
 from pns_estimate.answers.subgroups import find_subgroups
 from pns_estimate.methods import Sampler
 
-EstimandLike = str | pb.Estimand
-Target = Literal["set", "parameter"]
-Side = Literal["both", "lower", "upper"]
 ENDS = ("lower", "upper", "bound_lower", "bound_upper")
 """Columns of every table of intervals: the interval, and the estimated bounds."""
+BLOCK = 512  # units whose draws are made at a time
+_MEMORY = 2**30  # bytes of draws kept in memory; the rest goes to a temporary file
+
+
+class Draws:
+    """Makes each block of draws when it is first asked for, and keeps it.
+
+    Blocks share a key, so draw number b is one law for all units. Beyond `memory` bytes
+    blocks are kept in a temporary file, which goes with the object.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        key: jax.Array,
+        z: Float[np.ndarray, "n d"],
+        num_draws: int,
+        memory: int = _MEMORY,
+    ):
+        """Draws nothing yet."""
+        self._make = functools.partial(sampler.draws, key, num_draws=num_draws)
+        self._z = z
+        self._room = memory
+        self._kept: list[Callable[[], pb.Atoms]] = []
+        self._file: IO[bytes] | None = None
+
+    def __iter__(self) -> Iterator[pb.Atoms]:
+        """Yields Atoms [num_draws, at most BLOCK units]."""
+        for number, start in enumerate(range(0, len(self._z), BLOCK)):
+            if number == len(self._kept):
+                block = self._make(self._z[start : start + BLOCK])
+                self._kept.append(self._keep(block))
+            yield self._kept[number]()
+
+    def _keep(self, block: pb.Atoms) -> Callable[[], pb.Atoms]:
+        self._room -= sum(part.nbytes for part in block)
+        if self._room >= 0:
+            return lambda: block
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115, closed with us
+            weakref.finalize(self, self._file.close)
+        return functools.partial(pb.Atoms, *map(self._write, block))
+
+    def _write(self, part: np.ndarray) -> np.ndarray:
+        """Moves an array to the file; returns a view of it there."""
+        assert self._file is not None
+        offset = self._file.seek(0, 2)
+        self._file.write(np.ascontiguousarray(part).data)
+        self._file.flush()
+        return np.memmap(self._file, part.dtype, "r", offset, part.shape)
+
+
+@contextmanager
+def _argument_errors() -> Iterator[None]:
+    """Says which argument is wrong; of too few draws, what to do about them."""
+    with as_user_errors():
+        try:
+            yield
+        except pi.TooFewDrawsError as error:
+            raise UserError(
+                f"{error.num_draws} draws are too few for {error.purpose}, which needs "
+                f"{error.needed} or, to keep its noise small, ten times as many; fit with "
+                "a larger ",
+                Setting("num_draws"),
+                ", or take a larger ",
+                Setting("alpha"),
+                ".",
+            ) from error
+
+
+def interval_table(steps: Mapping[str, Any], name: str) -> pd.DataFrame:
+    """Makes a table of intervals: the four ends of each step."""
+    ends = {end: [float(getattr(s, end)) for s in steps.values()] for end in ENDS}
+    return pd.DataFrame(ends, index=pd.Index(steps, name=name))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -47,6 +132,7 @@ class Prediction:
     draws: Iterable[pb.Atoms]
     sample_size: float
 
+    @_argument_errors()
     def intervals(
         self,
         alpha: float = 0.05,
@@ -57,14 +143,13 @@ class Prediction:
         bounded = find_estimand(estimand)
         check_alpha(alpha)
         options: dict[str, Any] = {"estimand": bounded, "target": target}
-        with _argument_errors():
-            if self.sampler.is_posterior:
-                result = pi.credible_intervals(self.draws, alpha, **options)
-            elif self.sampler.has_draws:
-                options["sample_size"] = self.sample_size
-                result = pi.intervals_from_draws(self.draws, alpha, **options)
-            else:
-                result = _plug_in(bounded, self.sampler.atoms(self.z))
+        if self.sampler.is_posterior:
+            result = pi.credible_intervals(self.draws, alpha, **options)
+        elif self.sampler.has_draws:
+            options["sample_size"] = self.sample_size
+            result = pi.intervals_from_draws(self.draws, alpha, **options)
+        else:
+            result = _plug_in(bounded, self.sampler.atoms(self.z))
         result = pi.CorrectedIntervals(*(field[self.place] for field in result))
         names = (
             np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object),
@@ -84,7 +169,11 @@ class Prediction:
     def band(
         self, alpha: float = 0.05, estimand: EstimandLike = "pns", side: Side = "both"
     ) -> pd.DataFrame:
-        """Computes a band that holds for all people at once."""
+        """Computes a band that holds for all rows at once.
+
+        Returns:
+          A DataFrame with lower, upper and is_empty, and the index of the rows.
+        """
         band = self._band(alpha, estimand, side)
         columns = {"lower": band.lower, "upper": band.upper, "is_empty": band.is_empty}
         return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
@@ -92,7 +181,12 @@ class Prediction:
     def threshold_set(
         self, threshold: float, alpha: float = 0.05, estimand: EstimandLike = "pns"
     ) -> pd.Series:
-        """Finds who surely exceeds a threshold; see `PnsEstimator.threshold_set`."""
+        """Finds who surely exceeds a threshold.
+
+        Returns:
+          Booleans with the index of the rows. With probability 1 - alpha all marks are
+          right.
+        """
         band = self._band(alpha, estimand, "lower")
         above = band.threshold(threshold).above[self.place]
         name = f"{find_estimand(estimand).name} > {threshold:g}"
@@ -110,10 +204,15 @@ class Prediction:
         groups = self.average_groups(share[None], alpha, estimand)
         return pi.AverageInterval(*(field[0].item() for field in groups))
 
+    @_argument_errors()
     def average_groups(
         self, weights: Any, alpha: float = 0.05, estimand: EstimandLike = "pns"
     ) -> pi.AverageInterval:
-        """Computes `average` for several groups; weights are [num_groups, n]."""
+        """Computes `average` for several groups of the same people at once.
+
+        Weights are [num_groups, number of rows], and every field of what is returned
+        [num_groups]; each interval holds by itself.
+        """
         bounded = find_estimand(estimand)
         check_alpha(alpha)
         weights = _check_groups(weights, len(self.place))
@@ -123,14 +222,13 @@ class Prediction:
             share = weights / weights.sum(axis=1, keepdims=True)
             low, high = share @ ends.lower, share @ ends.upper
             return pi.AverageInterval(low, high, low, high, low > high)
-        with _argument_errors():
-            return pi.average_interval(
-                self.draws,
-                alpha,
-                sample_size=self.sample_size,
-                weights=weights,
-                estimand=bounded,
-            )
+        return pi.average_interval(
+            self.draws,
+            alpha,
+            sample_size=self.sample_size,
+            weights=weights,
+            estimand=bounded,
+        )
 
     def subgroups(
         self,
@@ -151,12 +249,36 @@ class Prediction:
         )
 
     def atoms(self) -> pd.DataFrame:
-        """Estimates the six probabilities of each person; see `PnsEstimator.atoms`."""
+        """Estimates the six probabilities of each person.
+
+        Returns:
+          A DataFrame with mu0, mu1 (the chance of the outcome untreated and treated)
+          and p00, p01, p10, p11 (choice x and outcome y), with the index of the rows.
+        """
         atoms = self.sampler.atoms(self.z)
         columns = {f"mu{x}": atoms.mu[:, x] for x in (0, 1)}
         columns |= {f"p{x}{y}": atoms.joint[:, x, y] for x, y in np.ndindex(2, 2)}
         return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
 
+    def decide(
+        self, decision: Decision | None = None, alpha: float = 0.05
+    ) -> pd.DataFrame:
+        """Recommends whom to treat.
+
+        Returns:
+          A DataFrame with the index of the rows: the interval of each person's net
+          benefit, a recommendation ('treat', 'do not', 'undecided'), the criterion's
+          score, and whom it treats.
+        """
+        decision = decision or Decision()
+        table = self.intervals(alpha, check_decision(decision))
+        ends = (table["lower"].to_numpy(), table["upper"].to_numpy())
+        found = pi.recommend(*ends, decision.criterion, decision.budget)
+        return table[[*ENDS, "is_outside"]].assign(
+            recommendation=found.label, score=found.score, treat=found.treat
+        )
+
+    @_argument_errors()
     def _band(self, alpha: float, estimand: EstimandLike, side: Side) -> pi.Band:
         bounded = find_estimand(estimand)
         check_alpha(alpha)
@@ -164,48 +286,9 @@ class Prediction:
             raise UserError(
                 "a method without draws has no band; fit another method than 'plug_in'."
             )
-        with _argument_errors():
-            return pi.uniform_band(
-                self.draws, alpha, estimand=bounded, statistic="one_sided", side=side
-            )
-
-
-def find_estimand(estimand: EstimandLike) -> pb.Estimand:
-    """Returns the estimand of a name; an estimand is returned as it is."""
-    if isinstance(estimand, pb.Estimand):
-        return estimand
-    if estimand not in pb.ESTIMANDS:
-        raise UserError(
-            Setting("estimand"),
-            f" must be one of {list(pb.ESTIMANDS)}, or a pns_bounds.Estimand, got "
-            f"{estimand!r}.",
+        return pi.uniform_band(
+            self.draws, alpha, estimand=bounded, statistic="one_sided", side=side
         )
-    return pb.ESTIMANDS[estimand]
-
-
-@contextmanager
-def _argument_errors() -> Iterator[None]:
-    """Says which argument is wrong; of too few draws, what to do about them."""
-    with as_user_errors():
-        try:
-            yield
-        except pi.TooFewDrawsError as error:
-            raise UserError(
-                f"{error.num_draws} draws are too few for {error.purpose}, which needs "
-                f"{error.needed} or, to keep its noise small, ten times as many; fit with "
-                "a larger ",
-                Setting("num_draws"),
-                ", or take a larger ",
-                Setting("alpha"),
-                ".",
-            ) from error
-
-
-def check_alpha(alpha: float) -> None:
-    """Raises unless 0 < alpha < 1."""
-    if not 0 < alpha < 1:
-        problem = f" must lie in (0, 1), got {alpha}; 0.05 asks for 95%."
-        raise UserError(Setting("alpha"), problem)
 
 
 def _plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:

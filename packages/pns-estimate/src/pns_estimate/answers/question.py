@@ -1,16 +1,67 @@
-"""What a report is asked: the estimand, how surely, and how to speak of the outcome."""
+"""What is asked: the estimand, how surely, whom to treat, how to speak of the outcome."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pns_bounds as pb
+import pns_infer as pi
 
-from pns_estimate._errors import Setting, UserError
-from pns_estimate.answers.prediction import (
-    EstimandLike,
-    Target,
-    check_alpha,
-    find_estimand,
-)
+from pns_estimate._errors import Setting, UserError, as_user_errors
+
+EstimandLike = str | pb.Estimand
+Target = Literal["set", "parameter"]
+Side = Literal["both", "lower", "upper"]
+Source = Literal["both", "observational", "experimental"]
+Criterion = Literal["maximin", "minimax_regret"]
+
+
+def find_estimand(estimand: EstimandLike) -> pb.Estimand:
+    """Returns the estimand of a name; an estimand is returned as it is."""
+    if isinstance(estimand, pb.Estimand):
+        return estimand
+    if estimand not in pb.ESTIMANDS:
+        raise UserError(
+            Setting("estimand"),
+            f" must be one of {list(pb.ESTIMANDS)}, or a pns_bounds.Estimand, got "
+            f"{estimand!r}.",
+        )
+    return pb.ESTIMANDS[estimand]
+
+
+def check_alpha(alpha: float) -> None:
+    """Raises unless 0 < alpha < 1."""
+    if not 0 < alpha < 1:
+        problem = f" must lie in (0, 1), got {alpha}; 0.05 asks for 95%."
+        raise UserError(Setting("alpha"), problem)
+
+
+class Decision(NamedTuple):
+    """Whom to treat, in the user's own units.
+
+    Attributes:
+      gains: of treating one who responds only if treated, either way, neither way, and
+        only if untreated. By default an outcome gained is worth 1 and one lost -1.
+      cost: of a treatment.
+      budget: greatest share of people who can be treated; None if all can.
+      criterion: for those whose interval contains 0: 'maximin' does not treat them,
+        'minimax_regret' does where less can be lost by it.
+    """
+
+    gains: Sequence[Any] = (1.0, 0.0, 0.0, -1.0)
+    cost: float = 0.0
+    budget: float | None = None
+    criterion: Criterion = "maximin"
+
+
+def check_decision(decision: Decision) -> pb.Estimand:
+    """Returns the net benefit; raises unless gains, cost, budget and criterion are usable."""
+    nobody = np.zeros(0)
+    with as_user_errors():
+        gain = pi.net_benefit(decision.gains, decision.cost)
+        pi.recommend(nobody, nobody, decision.criterion, decision.budget)
+    return gain
 
 
 @dataclasses.dataclass(frozen=True)

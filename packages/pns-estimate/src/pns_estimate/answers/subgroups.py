@@ -67,9 +67,8 @@ def _is_short(values: pd.Series) -> bool:
 
 
 def _is_number(values: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(
-        values
-    )
+    types = pd.api.types
+    return types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
 
 
 def _split(values: pd.Series, copies: Float[np.ndarray, " n"] | None) -> list[Subgroup]:

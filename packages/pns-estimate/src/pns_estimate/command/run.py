@@ -5,9 +5,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import pandas as pd
 import pns_infer as pi
 import pns_models as pm
 from absl import flags
@@ -16,16 +15,20 @@ from pns_estimate._compilation_cache import use_compilation_cache
 from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._settings import check_memory
-from pns_estimate.answers.decisions import Criterion, Decision, check_decision
 from pns_estimate.answers.files import (
+    check_people,
     show,
     show_averages,
     write_intervals,
     write_tables,
 )
-from pns_estimate.answers.prediction import Target
-from pns_estimate.answers.question import Question
-from pns_estimate.answers.streamed_answers import check_people
+from pns_estimate.answers.question import (
+    Criterion,
+    Decision,
+    Question,
+    Target,
+    check_decision,
+)
 from pns_estimate.command import flags as _flags
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,
@@ -37,18 +40,21 @@ from pns_estimate.methods import METHODS, Method, get_method
 from pns_estimate.methods.network import NetworkMethod
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.checks import TableWarning
-from pns_estimate.tables.columns import Encoder, Missing, Unseen
+from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import write_json
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
-from pns_estimate.tables.readers import Stream, as_table, open_table
-from pns_estimate.tables.roles import Roles, WeightsAre
+from pns_estimate.tables.readers import Frame, Stream, open_table
+from pns_estimate.tables.rows import Roles, WeightsAre
 
+_NEEDED = (
+    *(_flags.OBSERVATIONAL, _flags.EXPERIMENTAL),
+    *(_flags.TREATMENT, _flags.OUTCOME),
+)
 _FOR_FITS = (
     *(_flags.METHOD, _flags.SEED, _flags.DRAWS, _flags.MISSING, _flags.UNSEEN),
     *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
     *(_flags.COVARIATES, _flags.TREATMENT_REFERENCE, _flags.OUTCOME_REFERENCE),
 )
-
 
 _CSV_ROWS = 200_000  # of streamed people; more are written as Parquet alone
 
@@ -63,18 +69,14 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         raise UserError(f"only flags are taken, got {list(arguments)}; see --help.")
     if _flags.OUT.value is None:
         raise UserError("say where to write with --out; see --help.")
-    needed = (
-        *(_flags.OBSERVATIONAL, _flags.EXPERIMENTAL),
-        *(_flags.TREATMENT, _flags.OUTCOME),
-    )
     if _flags.LOAD.value is not None:
-        given = [f"--{flag.name}" for flag in (*needed, *_FOR_FITS) if flag.present]
+        given = [f"--{flag.name}" for flag in (*_NEEDED, *_FOR_FITS) if flag.present]
         if given:
             raise UserError(f"--load fits nothing, so leave out {', '.join(given)}.")
         if _flags.PREDICT.value is None:
             raise UserError("--load needs --predict: the people to answer for.")
     else:
-        absent = [f"--{flag.name}" for flag in needed if flag.value is None]
+        absent = [f"--{flag.name}" for flag in _NEEDED if flag.value is None]
         if absent:
             raise UserError(f"{', '.join(absent)} must be given; see --help.")
     if _flags.METHOD.value not in METHODS:
@@ -138,7 +140,7 @@ def _check_draws(method: Method, alpha: float) -> None:
         )
 
 
-def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
+def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
     """Fits and saves, or loads; returns the estimator and the people to answer for.
 
     All that can be wrong with tables and people is found before the fit.
@@ -146,7 +148,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
     if _flags.LOAD.value is not None:
         estimator = PnsEstimator.load(_flags.LOAD.value)
         people = _open(_flags.PREDICT, "prediction")
-        _check_people(people, estimator._fitted().encoder)
+        check_people(people, estimator._fitted().encoder)
         return estimator, people
     _say("reading tables")
     estimator = PnsEstimator(
@@ -167,7 +169,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Any]:
     return estimator, people
 
 
-def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
+def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
     """Reads and checks the tables and the people to answer for."""
     assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
     experimental = _open(_flags.EXPERIMENTAL, "experimental")
@@ -198,11 +200,11 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Any]:
     for warning in caught:
         _say(f"warning: {warning.message}")
     if _flags.PREDICT.value is not None:
-        _check_people(people, prepared.meaning.encoder)
+        check_people(people, prepared.meaning.encoder)
     return prepared, people
 
 
-def _open(flag: flags.FlagHolder[str | None], name: str) -> pd.DataFrame | Stream:
+def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
     """Reads the table that a flag names, or opens it as a stream."""
     table = open_table(
         flag.value, name, _flags.MEMORY_GB.value, progress=True, tell=_say
@@ -216,19 +218,13 @@ def _open(flag: flags.FlagHolder[str | None], name: str) -> pd.DataFrame | Strea
     return table
 
 
-def _check_people(people: pd.DataFrame | Stream, encoder: Encoder) -> None:
-    """Raises if there is somebody who cannot be answered for."""
-    check_people(as_table(people, "prediction"), encoder)
-
-
 def _read_assignment() -> float | str | None:
     """Reads a number if it is one, else the name of a column."""
+    given = _flags.ASSIGNMENT.value
     try:
-        return (
-            None if _flags.ASSIGNMENT.value is None else float(_flags.ASSIGNMENT.value)
-        )
+        return None if given is None else float(given)
     except ValueError:
-        return _flags.ASSIGNMENT.value
+        return given
 
 
 def _read_question() -> Question:
@@ -277,10 +273,10 @@ def answer(arguments: Sequence[str]) -> None:
     print(answers)
 
 
-def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
+def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -> str:
     """Writes all but the model; returns what to print."""
     question, decision = _read_question(), _read_decision()
-    size = people.num_rows() if isinstance(people, Stream) else len(people)
+    size = people.num_rows()
     _say(f"intervals for {size:,} people")
     path, text = out / "intervals.parquet", out / "intervals.csv"
     if isinstance(people, Stream):
@@ -296,7 +292,7 @@ def _write_answers(estimator: PnsEstimator, people: Any, out: Path) -> str:
         answers = estimator.answers(written.sample, question, decision)
         first, text = written.first, path if is_long else text
     else:
-        answers = estimator.answers(people, question, decision)
+        answers = estimator.answers(people.frame, question, decision)
         write_intervals(out, answers)
         first = next(iter(answers.intervals.values())).head()
     write_tables(out, answers)

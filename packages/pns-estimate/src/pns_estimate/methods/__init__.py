@@ -2,14 +2,16 @@
 
 from pns_estimate.methods import crossfit, network
 from pns_estimate.methods.protocol import (
+    METHODS,
     SAMPLERS,
     Keys,
     Method,
     MethodFit,
     Sampler,
+    get_method,
+    register_method,
     split_key,
 )
-from pns_estimate.methods.registry import METHODS, get_method, register_method
 from pns_estimate.methods.scaled import ScaledSampler
 
 __all__ = [

@@ -21,9 +21,9 @@ from pns_estimate.methods.cells import (
 from pns_estimate.methods.members import MembersSampler, link
 from pns_estimate.methods.protocol import (
     MethodFit,
+    register_method,
     split_key,
 )
-from pns_estimate.methods.registry import register_method
 from pns_estimate.methods.residual import ResidualSampler
 from pns_estimate.methods.ridge import RidgeSampler
 from pns_estimate.methods.scaled import ScaledSampler

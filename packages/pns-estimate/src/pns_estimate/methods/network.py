@@ -6,7 +6,7 @@ share them.
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import jax
 import numpy as np
@@ -15,22 +15,136 @@ import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float, Int
 
-from pns_estimate.methods.bootstrap import (
-    Bootstrap,
-    BootstrapSampler,
-    make_bootstrap,
-)
 from pns_estimate.methods.cells import (
     LEAST_CELL_SIZE,
     are_cells_shared,
     describe_residual,
     make_residual_sampler,
 )
-from pns_estimate.methods.protocol import SAMPLERS, MethodFit, Sampler, split_key
-from pns_estimate.methods.registry import register_method
-from pns_estimate.methods.residual import ResidualSampler
+from pns_estimate.methods.members import link
+from pns_estimate.methods.protocol import (
+    SAMPLERS,
+    MethodFit,
+    Sampler,
+    register_method,
+    split_key,
+)
 
+Scope = Literal["full", "last_layer"]
+_DEFAULT = pi.SolveConfig()
 _NUM_JUDGED_DRAWS = 64  # of the network, to judge how they and counts are weighed
+
+
+def make_bootstrap(
+    key: jax.Array,
+    model: pm.FittedModel,
+    counts: pm.Counts,
+    scope: Scope,
+    num_draws: int = 1000,
+    config: pi.SolveConfig = _DEFAULT,
+) -> pi.BootstrapResult:
+    """Solves the multiplier bootstrap of an anchored network.
+
+    Args:
+      key: decides the multipliers.
+      model: an anchored network; its draws are raw numbers for `pm.atoms_from_raw`.
+      counts: the units whose scores are resampled, on the scale of the data.
+      scope: 'full' or 'last_layer'.
+      num_draws: of the bootstrap.
+      config: curvature, damping, and when the solves stop.
+
+    Example:
+      >>> import jax
+      >>> import numpy as np
+      >>> import pns_infer as pi
+      >>> import pns_models as pm
+      >>> counts = pm.Counts(
+      ...     z=np.array([[0.0], [1.0]], np.float32),
+      ...     observational=np.array([[[40, 10], [40, 10]], [[40, 10], [10, 40]]]),
+      ...     experimental=np.array([[[40, 10], [40, 10]], [[35, 15], [10, 40]]]),
+      ... )
+      >>> network = pm.AnchoredConfig(pm.Backbone(width=4, depth=0))
+      >>> quick = {"learning_rate": 0.1, "max_steps": 100, "weight_decay": 0.0}
+      >>> all_units = {"held_out_fraction": 0.0, "patience": None, "eval_every": 100}
+      >>> recipe = pm.Recipe(network, pm.TrainConfig(**quick, **all_units))
+      >>> model = pm.fit(jax.random.key(0), counts, recipe).model
+      >>> solved = make_bootstrap(jax.random.key(1), model, counts, "last_layer", 500)
+      >>> z = model.standardizer(counts.z)
+      >>> raw = pi.bootstrap_draws(solved.problem, solved.params, solved.shifts, z)
+      >>> p11 = pm.atoms_from_raw(raw, "anchored").joint[:, 1, 1, 1]  # 40 of 100 units
+      >>> round(float(p11.std()), 2), round((0.4 * 0.6 / 100) ** 0.5, 2)
+      (0.05, 0.05)
+    """
+    cells = [np.reshape(part, (-1, 4)) for part in counts[1:]]
+    return pi.solve_bootstrap(
+        key,
+        _make_problem(model, scope),
+        model.plain_functions().params,
+        model.standardizer(counts.z),
+        np.concatenate(cells, axis=1),
+        num_draws,
+        config,
+    )
+
+
+def _make_problem(model: pm.FittedModel, scope: Scope) -> pi.BootstrapProblem:
+    plain = model.plain_functions()
+    return pi.BootstrapProblem(
+        (plain.features, plain.head),
+        frozen_nll=plain.frozen_nll,
+        scope=scope,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Bootstrap:
+    """How a trained network is bootstrapped."""
+
+    scope: Scope  # which parameters move
+    num_draws: int  # how many draws are solved for
+    config: pi.SolveConfig  # of the solves
+
+
+@SAMPLERS.register
+@dataclasses.dataclass(frozen=True, eq=False)
+class BootstrapSampler:
+    """A network, and what each draw of a bootstrap adds to its parameters."""
+
+    kind: ClassVar[str] = "bootstrap"
+    has_draws = True
+    is_posterior = False  # draws vary as the estimate does
+    model: pm.FittedModel
+    shifts: Float[np.ndarray, "num_draws num_parameters"]
+    scope: Scope
+
+    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+        """Estimates the atoms of each unit."""
+        return self.model.atoms(z)
+
+    def draws(
+        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    ) -> pb.Atoms:
+        """Links raw numbers drawn to first order; all draws that were solved for."""
+        del key, num_draws
+        raw = pi.bootstrap_draws(
+            _make_problem(self.model, self.scope),
+            self.model.plain_functions().params,
+            self.shifts,
+            self.model.standardizer(z),
+        )
+        return link(raw)
+
+    def save(self, folder: Path) -> None:
+        """Writes network, shifts and scope."""
+        self.model.save(folder / "network")
+        np.savez(folder / "shifts.npz", shifts=self.shifts, scope=self.scope)
+
+    @classmethod
+    def load(cls, folder: Path) -> "BootstrapSampler":
+        """Reads what `save` wrote."""
+        with np.load(folder / "shifts.npz", allow_pickle=False) as stored:
+            shifts, scope = stored["shifts"], cast("Scope", str(stored["scope"]))
+        return cls(pm.FittedModel.load(folder / "network"), shifts, scope)
 
 
 @SAMPLERS.register
@@ -153,9 +267,9 @@ class NetworkMethod:
             checkpoint_dir=checkpoint_dir,
             held_out=held_out.counts(merge),
         )
-        inner = self._make_sampler(keys.solve, result.model, rows)
-        scale = result.model.standardizer
-        plain = MethodFit(inner, result.held_out, scale, result.history)
+        model, history, held_out, _ = result
+        sampler = self._make_sampler(keys.solve, model, rows)
+        plain = MethodFit(sampler, held_out, model.standardizer, history)
         return _add_counts(keys.calibrate, plain, rows, recipe.least_cell_size)
 
     def _make_sampler(
@@ -180,44 +294,23 @@ def _add_counts(
 ) -> MethodFit:
     """Adds the counts of cells to a fit of one network, judged by held-out rows.
 
-    Returns:
-      The fit with a residual, calibrated; or without, if there are no counts to add.
-    """
-    inner = plain.sampler
-    judged = _judge_counts(key, inner, rows, least_cell_size)
-    if judged is None:
-        return plain
-    sampler = dataclasses.replace(judged, profile=judged.profile.cautious())
-    return plain._replace(
-        sampler=sampler,
-        held_out_atoms=inner.atoms(np.asarray(plain.held_out.z)),
-        is_calibrated=True,
-        notes=describe_residual(sampler.profile, "the network's")
-        | {"of the weights that are likely": "the least is used: few were not seen"},
-        profile=judged.profile,
-    )
-
-
-def _judge_counts(
-    key: jax.Array,
-    inner: Sampler,
-    rows: pm.Rows,
-    least_cell_size: int | None,
-) -> ResidualSampler | None:
-    """Adds the counts of cells; None if there is nothing to add or to judge it by.
-
     Draws of the network take the place of members that did not see the held-out rows.
     The network predicts by its mean over all draws, of which theirs is an estimate.
+
+    Returns:
+      The fit with a residual, calibrated; or without, if there are no counts to add or
+      nothing to judge them by.
     """
+    inner = plain.sampler
     if least_cell_size is None or not inner.has_draws:
-        return None
+        return plain
     folded, _ = rows.folded()
     judged = folded.fold == 1
     if not judged.any() or not are_cells_shared(folded.cell_totals()):
-        return None
+        return plain
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     drawn = inner.draws(key, np.asarray(folded.counts.z)[judged], _NUM_JUDGED_DRAWS)
-    return make_residual_sampler(
+    found = make_residual_sampler(
         rng,
         inner,
         pb.Atoms(*(part[:_NUM_JUDGED_DRAWS] for part in drawn)),
@@ -226,23 +319,28 @@ def _judge_counts(
         num_members=np.inf,
         judged=judged,
     )
+    sampler = dataclasses.replace(found, profile=found.profile.cautious())
+    return plain._replace(
+        sampler=sampler,
+        held_out_atoms=inner.atoms(np.asarray(plain.held_out.z)),
+        is_calibrated=True,
+        notes=describe_residual(sampler.profile, "the network's")
+        | {"of the weights that are likely": "the least is used: few were not seen"},
+        profile=found.profile,
+    )
 
 
-register_method(
+for _method in (
     NetworkMethod(
         "epinet",
         "one network with an epistemic index, trained on randomly reweighted data",
         pm.PRESETS["default_epinet"],
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "ensemble",
         "several networks, each trained on randomly reweighted data",
         pm.PRESETS["default_ensemble"],
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "bootstrap_full",
         "a multiplier bootstrap of all parameters of one network",
@@ -258,9 +356,7 @@ register_method(
         # Ten times the damping of tab:mb-hparams: iterative solves of a large network then
         # take 7 steps, not 17. We did not try less with the small one.
         Bootstrap("full", 200, pi.SolveConfig(damping=1e-3, max_iterations=100)),
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "bootstrap_last_layer",
         "a multiplier bootstrap of the last layer of one network",
@@ -270,12 +366,11 @@ register_method(
             1000,
             pi.SolveConfig(damping=1e-4, tolerance=0.1, max_iterations=100),
         ),
-    )
-)
-register_method(
+    ),
     NetworkMethod(
         "plug_in",
         "one network, whose estimates are taken as if they were known",
         pm.PRESETS["default"],
-    )
-)
+    ),
+):
+    register_method(_method)

@@ -1,14 +1,15 @@
-"""What an uncertainty method is: it fits two tables and leaves a sampler behind.
+"""What an uncertainty method is, and the methods that have a name.
 
-A *sampler* is the only thing that knows networks. It has a point estimate of the atoms of
-any unit, and draws of them whose distribution stands for the error of the estimate. What
-wraps a sampler, such as `ScaledSampler`, is a sampler again.
+A method fits two tables and leaves a *sampler* behind, the only thing that knows networks.
+It has a point estimate of the atoms of any unit, and draws of them whose distribution
+stands for the error of the estimate. What wraps a sampler, such as `ScaledSampler`, is a
+sampler again.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -16,6 +17,8 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float, Int
+
+from pns_estimate._errors import Setting, UserError
 
 
 class Sampler(Protocol):
@@ -186,3 +189,39 @@ class Keys(NamedTuple):
 def split_key(key: jax.Array) -> Keys:
     """Derives one key for each purpose of a fit."""
     return Keys(*jax.random.split(key, 3))
+
+
+_Known = TypeVar("_Known", bound=Method)
+
+_METHODS: dict[str, Method] = {}
+METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
+"""Every uncertainty method that has a name, by it; `register_method` adds one."""
+
+
+def register_method(method: _Known) -> _Known:
+    """Makes a method known by its name, to `PnsEstimator`, command and report.
+
+    Args:
+      method: see the protocol `Method`; its name must be new.
+
+    Example:
+      >>> import dataclasses
+      >>> again = dataclasses.replace(METHODS["plug_in"], name="plug_in_2")
+      >>> register_method(again) is METHODS["plug_in_2"]
+      True
+      >>> del _METHODS["plug_in_2"]  # this example leaves nothing behind
+    """
+    if method.name in _METHODS:
+        raise ValueError(
+            f"there is a method {method.name!r} already; known are {list(_METHODS)}."
+        )
+    _METHODS[method.name] = method
+    return method
+
+
+def get_method(name: str) -> Method:
+    """Returns the method of this name; the error for another one is the user's."""
+    if name not in _METHODS:
+        problem = f" must be one of {list(_METHODS)}, got {name!r}."
+        raise UserError(Setting("method"), problem)
+    return _METHODS[name]

@@ -1,70 +1,72 @@
-"""The report's opening: the trial's effect, bounds from each source, what the log added."""
+"""The report's opening, its averages, sorted people and subgroups, and whom to treat."""
 
-from typing import NamedTuple
+from statistics import NormalDist
+from typing import Any
 
+import numpy as np
 import pandas as pd
-import pns_infer as pi
 
-from pns_estimate.answers.answers import Answers
-from pns_estimate.answers.averages import ASKED, TRIAL
-from pns_estimate.fit.summary import SourceSummary
-from pns_estimate.report.html import Cell, Table, range_cell, to_csv
-from pns_estimate.report.words import Words
+from pns_estimate.answers.answers import ASKED, Answers, Unanswered
+from pns_estimate.answers.population import TRIAL, SortedPeople
+from pns_estimate.report.html import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Cell,
+    Json,
+    Table,
+    Words,
+    count_cell,
+    draw_intervals,
+    make_figure,
+    range_cell,
+    share_cell,
+    svg,
+    to_csv,
+)
+
+_MOST_DRAWN = 40
+# What is least of a loss is greatest of a gain.
+_EXCHANGED = {
+    f"{kind}{end}": f"{kind}{other}"
+    for kind in ("", "bound_")
+    for end, other in (("lower", "upper"), ("upper", "lower"))
+}
+_TYPES = ("only if treated", "either way", "neither way", "only if untreated")
+_RECOMMENDATIONS = ("treat", "do not", "undecided")
+_CRITERIA = {
+    "maximin": "treat where the least possible gain is above the cost",
+    "minimax_regret": "treat where more can be lost by not treating",
+}
 
 
-class Added(NamedTuple):
-    """How wide an interval is from the trial alone, and with the log, in points."""
-
-    verb: str
-    before: float
-    after: float
-
-
-class First(NamedTuple):
-    """The estimand that was asked for, if it is neither PNS nor harm."""
-
-    sentence: str
-    interval: pd.Series
-
-
-class Opening(NamedTuple):
-    """What the opening says; intervals are by name, of PNS and harm."""
-
-    rates: SourceSummary  # of the trial
-    effect: pi.Difference  # in the trial
-    trial: dict[str, pd.Series]  # from the trial alone
-    both: dict[str, pd.Series]  # from both tables
-    added: list[Added]  # by the log
-    asked: dict[str, pd.Series]  # of the people asked about, unless that is `both`
-    first: First | None
-
-
-def make_opening(answers: Answers, words: Words) -> Opening:
-    """Collects the numbers of the opening."""
+def make_opening(answers: Answers, words: Words) -> dict[str, Any]:
+    """Collects the numbers of the opening; intervals are by name, of PNS and harm."""
     averages = answers.averages
     pair = {name: averages.by_estimand[name] for name in ("pns", "harm")}
-    width = {
-        name: 100 * (table["upper"] - table["lower"]) for name, table in pair.items()
-    }
+    width = {n: 100 * (table["upper"] - table["lower"]) for n, table in pair.items()}
     estimand = answers.question.estimands()[0]
     other = averages.by_estimand.get(estimand.name)
-    first = None
+    first = None  # the estimand asked for, if it is neither PNS nor harm
     if estimand.name not in pair and other is not None:
-        first = First(estimand.sentence, other.iloc[-1])
-    return Opening(
-        rates=answers.summary.tables["experimental"],
-        effect=averages.effect,
-        trial={name: table.loc[TRIAL] for name, table in pair.items()},
-        both={name: table.loc[averages.final] for name, table in pair.items()},
-        added=[
-            Added(words.verb(name), width[name][TRIAL], width[name][averages.final])
+        first = {"sentence": estimand.sentence, "interval": other.iloc[-1]}
+    return {
+        "rates": answers.summary.tables["experimental"],
+        "effect": averages.effect,  # in the trial
+        "trial": {name: table.loc[TRIAL] for name, table in pair.items()},
+        "both": {name: table.loc[averages.final] for name, table in pair.items()},
+        "added": [  # by the log: widths in points
+            {
+                "verb": words.verb(name),
+                "before": width[name][TRIAL],
+                "after": width[name][averages.final],
+            }
             for name in pair
         ],
-        asked={
-            n: table.loc[ASKED] for n, table in pair.items() if ASKED in table.index
-        },
-        first=first,
-    )
+        # Of the people asked about, unless that is "both".
+        "asked": {n: t.loc[ASKED] for n, t in pair.items() if ASKED in t.index},
+        "first": first,
+    }
 
 
 def average_table(answers: Answers, words: Words) -> Table:
@@ -90,3 +92,188 @@ def average_table(answers: Answers, words: Words) -> Table:
         "averages.csv",
         to_csv(pd.concat(parts)),
     )
+
+
+def sorted_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered:
+    """Shows fifths by predicted PNS, and whether they differ."""
+    people = answers.sorted_groups
+    if isinstance(people, Unanswered):
+        return people
+    factor = NormalDist().inv_cdf(1 - answers.question.alpha / 2)
+    best = people.table.iloc[-1]
+    margin = factor * best.effect_error
+    rows = [
+        [
+            Cell(str(group), float(place)),
+            range_cell(row.benefit_lower, row.benefit_upper),
+            range_cell(row.harm_lower, row.harm_upper),
+            Cell(
+                f"{100 * row.effect:+.1f} ± {100 * factor * row.effect_error:.1f}",
+                row.effect,
+            ),
+        ]
+        for place, (group, row) in enumerate(people.table.iterrows())
+    ]
+    head = ["group", *(words.judged(name) for name in ("pns", "harm"))]
+    return {
+        "people": people,
+        "best": best,  # the last group, and the ends of the effect in it
+        "best_low": best.effect - margin,
+        "best_high": best.effect + margin,
+        "figure": _draw_groups(people, words),
+        "table": Table(
+            "People sorted by what networks that did not see them predict",
+            [*head, "effect in the trial (points)"],
+            rows,
+            "sorted_groups.csv",
+            to_csv(people.table),
+        ),
+    }
+
+
+def _draw_groups(people: SortedPeople, words: Words) -> Any:
+    figure, axes = make_figure(3)
+    place = np.arange(len(people.table))
+    for name, column, color, shift in (
+        ("pns", "benefit", BLUE, -0.12),
+        ("harm", "harm", ORANGE, 0.12),
+    ):
+        ends = [people.table[f"{column}_{end}"] for end in ("lower", "upper")]
+        bounds = [people.table[f"{column}_bound_{end}"] for end in ("lower", "upper")]
+        axes.vlines(place + shift, *ends, color=color, lw=1.2)
+        label = words.judged(name)
+        axes.vlines(place + shift, *bounds, color=color, lw=6, alpha=0.5, label=label)
+    axes.set_xticks(place, [str(group) for group in people.table.index])
+    axes.set(xlabel="group, the least predicted first", ylabel="share of people")
+    axes.set_ylim(bottom=0)
+    figure.legend(frameon=False, loc="outside upper center", ncols=2)
+    return svg(figure, "Bounds in each group of people sorted by prediction")
+
+
+def subgroup_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered:
+    """Shows subgroups in their natural order: the first in a figure, all in a table."""
+    found = answers.subgroups
+    if isinstance(found, Unanswered):
+        return found
+    labels = [words.label(estimand) for estimand in answers.question.estimands()]
+    main = next(iter(found.values()))
+    known = main.dropna(subset=["lower"])
+    rows = [
+        [
+            Cell(str(group)),
+            count_cell(known.loc[group, "people"]),
+            *(range_cell(*t.loc[group, ["lower", "upper"]]) for t in found.values()),
+        ]
+        for group in known.index
+    ]
+    drawn = known.iloc[:_MOST_DRAWN]
+    title = f"Averages of subgroups: {labels[0]}"
+    return {
+        "figure": draw_intervals(drawn, drawn.index, title, xlabel="average"),
+        "num_drawn": len(drawn),
+        "num_known": len(known),
+        "num_absent": len(main) - len(known),
+        "table": Table(
+            "Averages of subgroups",
+            ["group", "people", *labels],
+            rows,
+            "subgroups.csv",
+            to_csv(pd.concat(found, names=["estimand"]).reset_index(level=0)),
+        ),
+    }
+
+
+def count_recommendations(decisions: pd.DataFrame) -> dict[str, int]:
+    """Counts each recommendation, also those that do not occur."""
+    counts = decisions["recommendation"].value_counts()
+    return {name: int(counts.get(name, 0)) for name in _RECOMMENDATIONS}
+
+
+def decision_section(answers: Answers) -> dict[str, Any] | None:
+    """Shows recommendations and values; None if no decision was asked for."""
+    decision, found, values = answers.decision, answers.decisions, answers.values
+    if decision is None or isinstance(found, Unanswered):
+        return None
+    counts = count_recommendations(found)
+    return {
+        "decision": decision,
+        "gains": ", ".join(
+            f"{float(gain):g} for one who responds {kind}"
+            for gain, kind in zip(decision.gains, _TYPES, strict=True)
+        ),
+        "criterion": _CRITERIA[decision.criterion],
+        "num_treated": int(found["treat"].sum()),
+        "recommendations": Table(
+            "Recommendations",
+            ["recommendation", "people"],
+            [[Cell(name), count_cell(number)] for name, number in counts.items()],
+        ),
+        "policies": values if isinstance(values, Unanswered) else _values(values),
+    }
+
+
+def _values(values: pd.DataFrame) -> Table:
+    rows = [
+        [
+            Cell(str(name)),
+            share_cell(row.share_treated),
+            Cell(f"{row.lower:.4g} to {row.upper:.4g}", row.lower),
+            Cell(f"{row.bound_lower:.4g} to {row.bound_upper:.4g}", row.bound_lower),
+        ]
+        for name, row in values.iterrows()
+    ]
+    return Table(
+        "Value of treating by the rule, all and none",
+        ["policy", "treated", "value, interval", "value, bounds"],
+        rows,
+        "values.csv",
+        to_csv(values),
+    )
+
+
+def share_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered:
+    """Shows what treating a share gains; without gains, how the outcome's rate changes."""
+    curve = answers.value_curve
+    if isinstance(curve, Unanswered):
+        return curve
+    if answers.decision is not None:
+        return {
+            "held": _held(curve, "is worth", "per person", is_signed=False),
+            "figure": _draw_curve(curve, "value per person"),
+            "note": "Value per person over treating nobody, in the units of the gains.",
+        }
+    if is_bad := words.good == "harm":
+        curve = -curve.rename(columns=_EXCHANGED)
+    curve = 100 * curve
+    phrase = f"changes the rate of {words.outcome} by"
+    return {
+        "held": _held(curve, phrase, "points", is_signed=True),
+        "figure": _draw_curve(curve, "change of the rate (points)"),
+        "note": f"By how many points treating a share changes the rate of {words.outcome} "
+        "among everybody.",
+        "verb": words.verb("harm" if is_bad else "pns"),
+    }
+
+
+def _held(
+    curve: pd.DataFrame, phrase: str, unit: str, *, is_signed: bool
+) -> dict[str, Json]:
+    """Makes what the slider needs."""
+    columns = {str(column): curve[column].round(6).tolist() for column in curve}
+    columns["share"] = curve.index.to_numpy(dtype=float).round(4).tolist()
+    return {**columns, "phrase": phrase, "unit": unit, "is_signed": is_signed}
+
+
+def _draw_curve(curve: pd.DataFrame, label: str) -> Any:
+    figure, axes = make_figure(3.2)
+    share = 100 * curve.index.to_numpy(dtype=float)
+    axes.axhline(0, color=GREY, lw=0.8)
+    for kind, alpha, width, name in (
+        ("", 0.15, 0, "band"),
+        ("bound_", 0.35, 1, "bounds"),
+    ):
+        ends = (curve[f"{kind}lower"], curve[f"{kind}upper"])
+        axes.fill_between(share, *ends, color=BLUE, alpha=alpha, lw=width, label=name)
+    axes.set(xlabel="share treated, the best first (%)", ylabel=label, xlim=(0, 100))
+    axes.legend(frameon=False, loc="best")
+    return svg(figure, "Value by share treated")

@@ -1,37 +1,29 @@
 """The report's sections about the tables and the fit."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pns_estimate.fit.summary import DrawScale, FitSummary, Marginal
-from pns_estimate.report.figures import BLUE, GREY, ORANGE, make_figure, plain, svg
-from pns_estimate.report.html import Cell, Table, count_cell, share_cell
-from pns_estimate.report.words import Words
+from pns_estimate._state import DrawScale, FitSummary, Marginal
+from pns_estimate.report.html import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Cell,
+    Table,
+    Words,
+    count_cell,
+    make_figure,
+    plain,
+    share_cell,
+    svg,
+)
 
 RESIDUAL_LABELS = {
     "strength": "people that the model's prediction counts for",
     "share": "share of the counts treated as new information",
 }
 _SOURCES = {"observational": ("log", BLUE), "experimental": ("trial", ORANGE)}
-
-
-class ResidualSection(NamedTuple):
-    """How counts of people who share covariates were weighed, in words and drawn."""
-
-    worth: str
-    share: str
-    worth_figure: Any
-    share_figure: Any
-
-
-class FitSection(NamedTuple):
-    """Figures of the fit; None where there is nothing to draw."""
-
-    losses: Any
-    reliability: Any
-    scale: Any
-    residual: ResidualSection | None
 
 
 def source_table(summary: FitSummary, words: Words) -> Table:
@@ -52,15 +44,17 @@ def source_table(summary: FitSummary, words: Words) -> Table:
     return Table("Sizes and shares of both tables", head, rows)
 
 
-def fit_section(summary: FitSummary, words: Words) -> FitSection:
-    """Draws the losses and the reliability, and how the draws were scaled or weighed."""
+def fit_section(summary: FitSummary, words: Words) -> dict[str, Any]:
+    """Draws losses and reliability, and how draws were scaled or weighed; None if not."""
     scale, residual = summary.draw_scale, summary.residual
-    return FitSection(
-        _draw_losses(summary) if summary.steps else None,
-        _draw_reliability(summary, words) if summary.reliability else None,
-        None if scale is None else _draw_scale(scale),
-        None if residual is None else residual_section(residual),
-    )
+    return {
+        "losses": _draw_losses(summary) if summary.steps else None,
+        "reliability": _draw_reliability(summary, words)
+        if summary.reliability
+        else None,
+        "scale": None if scale is None else _draw_scale(scale),
+        "residual": None if residual is None else residual_section(residual),
+    }
 
 
 def _draw_losses(summary: FitSummary) -> Any:
@@ -94,7 +88,7 @@ def _draw_scale(scale: DrawScale) -> Any:
     return svg(figure, "How well each factor of the draws explains held-out people")
 
 
-def residual_section(marginals: dict[str, Marginal]) -> ResidualSection:
+def residual_section(marginals: dict[str, Marginal]) -> dict[str, Any]:
     """Draws how likely strengths and shares are, and says it in words."""
     strengths, shares = (
         {source: marginals[f"{source}_{name}"] for source in _SOURCES}
@@ -108,21 +102,21 @@ def residual_section(marginals: dict[str, Marginal]) -> ResidualSection:
         f"{_describe(shares[source], '.0%')} ({label})"
         for source, (label, _) in _SOURCES.items()
     )
-    return ResidualSection(
-        worth,
-        share,
-        _draw_marginals(
+    return {
+        "worth": worth,
+        "share": share,
+        "worth_figure": _draw_marginals(
             strengths,
             RESIDUAL_LABELS["strength"],
             "Weight of each number of people that the model's prediction may count for: "
             f"{worth}",
         ),
-        _draw_marginals(
+        "share_figure": _draw_marginals(
             shares,
             RESIDUAL_LABELS["share"],
             f"Weight of each share of the counts treated as new information: {share}",
         ),
-    )
+    }
 
 
 def _describe(marginal: Marginal, form: str) -> str:

@@ -1,19 +1,104 @@
-"""Pieces of the page: templates, numbers as people read them, tables to download."""
+"""Pieces of the page: words, numbers as people read them, templates, tables and figures."""
 
 import functools
+import hashlib
+import io
+import re
 import urllib.parse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
+import jinja2
+import markupsafe
+import matplotlib as mpl
+import numpy as np
 import pandas as pd
+import pns_bounds as pb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
-from pns_estimate.answers.unanswered import Unanswered
-
-if TYPE_CHECKING:
-    import jinja2
+from pns_estimate._state import FitSummary
+from pns_estimate.answers.answers import Unanswered
 
 Json = Any  # what JSON holds: for the script of the page, and for summary.json
 _LARGEST_SHARE = 1.0
+BLUE, ORANGE, GREY = "#1f5fa8", "#b34d12", "#8a8f98"
+_INK = "#010203"  # text and lines; the style sheet says which color that is
+_VARIABLES = {BLUE: "blue", ORANGE: "orange", GREY: "grey", _INK: "ink"}
+_SYMBOL = re.compile(r"mu[01]|p[01][01]|P\(y\)")
+
+
+class Words(NamedTuple):
+    """Names of the two values of treatment and outcome, and verbs."""
+
+    treated: str  # such as 'drug = 1'
+    untreated: str
+    outcome: str  # such as 'death = 1'
+    causes: str  # the verb for PNS
+    good: str | None  # what people want, 'pns' or 'harm'; None if that was not said
+
+    def verb(self, name: str) -> str:
+        """Says what the treatment does to the outcome in PNS, and in harm."""
+        return self.causes if name == "pns" else "prevents"
+
+    def judgment(self, name: str) -> str:
+        """Returns 'benefit' or 'harm', or nothing if it was not said which is which."""
+        if self.good is None or name not in ("pns", "harm"):
+            return ""
+        return "benefit" if name == self.good else "harm"
+
+    def judged(self, name: str) -> str:
+        """Says what the treatment does to the outcome, and whether that is good."""
+        judgment = self.judgment(name)
+        return self.verb(name) + (f" ({judgment})" if judgment else "")
+
+    def label(self, estimand: pb.Estimand) -> str:
+        """Names an estimand in a few words."""
+        name = estimand.name
+        if name in ("pns", "harm"):
+            judgment = self.judgment(name)
+            return (f"{judgment}: " if judgment else "") + (
+                f"{self.treated} {self.verb(name)} {self.outcome}"
+            )
+        return {
+            "pn": f"was {self.treated} necessary for {self.outcome} (PN)",
+            "ps": f"would {self.treated} suffice for {self.outcome} (PS)",
+            "always": f"{self.outcome} either way",
+            "never": f"{self.outcome} neither way",
+        }.get(name, name)
+
+    def symbols(self) -> dict[str, str]:
+        """Explains the six probabilities that bounds are made of, and their sum."""
+        no_outcome = f"no {self.outcome}"
+        choices = {"1": self.treated, "0": self.untreated}
+        arms = {
+            f"mu{x}": f"chance of {self.outcome} if assigned {choice}"
+            for x, choice in choices.items()
+        }
+        cells = {
+            f"p{x}{y}": f"share of the log with {choice} and {happened}"
+            for x, choice in choices.items()
+            for y, happened in (("1", self.outcome), ("0", no_outcome))
+        }
+        return {**arms, **cells, "P(y)": f"share of the log with {self.outcome}"}
+
+    def explain(self, formula: str) -> str:
+        """Writes a formula of those probabilities in words."""
+        symbols = self.symbols()
+        plain = formula.replace(" - ", " − ").replace("<=", "≤")
+        return _SYMBOL.sub(lambda found: f"[{symbols[found[0]]}]", plain)
+
+
+def make_words(summary: FitSummary, outcome_is_bad: bool | None) -> Words:
+    """Takes names from the tables, and verbs that suit the outcome."""
+    treatment, outcome = summary.treatment, summary.outcome
+    return Words(
+        treated=f"{treatment.column} = {treatment.one}",
+        untreated=f"{treatment.column} = {treatment.zero}",
+        outcome=f"{outcome.column} = {outcome.one}",
+        causes="causes" if outcome_is_bad else "brings about",
+        good={None: None, True: "harm", False: "pns"}[outcome_is_bad],
+    )
 
 
 class Cell(NamedTuple):
@@ -44,10 +129,8 @@ def to_csv(table: pd.DataFrame) -> str:
 
 
 @functools.cache
-def environment() -> "jinja2.Environment":
+def environment() -> jinja2.Environment:
     """Loads templates; whatever they are given is escaped."""
-    import jinja2  # a report is the only thing that needs it
-
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("pns_estimate.report"),
         autoescape=True,
@@ -105,3 +188,62 @@ def count_cell(number: float) -> Cell:
 def share_cell(share: float | None) -> Cell:
     """Makes a cell of a share."""
     return Cell(percent(share), share)
+
+
+def make_figure(height: float) -> tuple[Figure, Any]:
+    """Makes a figure with one pair of axes, without a box around them."""
+    colors = ("text.color", "axes.labelcolor", "axes.edgecolor")
+    ticks = ("xtick.color", "ytick.color")
+    with mpl.rc_context(dict.fromkeys((*colors, *ticks), _INK)):
+        figure = Figure(figsize=(6, height), layout="constrained")
+        axes = figure.subplots()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def plain(name: object) -> str:
+    """Writes a name as it is: a dollar sign would start mathematics."""
+    return str(name).replace("$", r"\$")
+
+
+def draw_intervals(
+    table: pd.DataFrame, names: Sequence[str], title: str, **settings: Any
+) -> Any:
+    """Draws a line for each interval, the first on top, and a bar for its bounds.
+
+    Args:
+      table: with lower, upper, bound_lower and bound_upper.
+      names: of the lines.
+      title: read aloud.
+      **settings: of the axes.
+    """
+    figure, axes = make_figure(0.8 + 0.23 * len(table))
+    place = np.arange(len(table))
+    axes.hlines(place, table["lower"], table["upper"], color=BLUE, lw=1.2)
+    bounds = table[["bound_lower", "bound_upper"]].to_numpy().T
+    axes.hlines(place, *bounds, color=BLUE, lw=5, alpha=0.5)
+    axes.set_yticks(place, [plain(name) for name in names])
+    axes.invert_yaxis()
+    axes.grid(axis="x", color=GREY, alpha=0.3, lw=0.5)
+    axes.set(**settings)
+    return svg(figure, title)
+
+
+def svg(figure: Figure, label: str) -> Any:
+    """Draws a figure as inline SVG, with a label that is read aloud."""
+    for text in figure.findobj(Text):  # a legend's, too, which knows no style
+        text.set_color(_INK)
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": label, "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    inline = re.sub(r"<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
+    inline = inline[inline.index("<svg") :]
+    # Names of groups repeat from figure to figure, and so do those of letters.
+    inline = re.sub(r'<g id="[^"]*"', "<g", inline)
+    key = hashlib.sha256(label.encode()).hexdigest()[:8]
+    inline = re.sub(r'(id="|href="#)(?=[A-Z])', rf"\1f{key}-", inline)
+    for color, name in _VARIABLES.items():
+        inline = inline.replace(color, f"var(--{name})")
+    named = f'<svg role="img" aria-label="{markupsafe.escape(label)}"'
+    return markupsafe.Markup(inline.replace("<svg", named, 1))

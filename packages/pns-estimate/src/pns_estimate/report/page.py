@@ -8,37 +8,23 @@ import datetime
 import importlib.metadata
 from pathlib import Path
 
-from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.answers.population import SortedPeople
-from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.report.averages import average_table, make_opening
-from pns_estimate.report.decisions import (
+from pns_estimate.report.averages import (
+    average_table,
     count_recommendations,
     decision_section,
+    make_opening,
     share_section,
+    sorted_section,
+    subgroup_section,
 )
 from pns_estimate.report.fit import fit_section, source_table
-from pns_estimate.report.groups import sorted_section, subgroup_section
-from pns_estimate.report.html import Json, render
+from pns_estimate.report.html import Json, make_words, render
 from pns_estimate.report.people import count_above, hold_data, make_views, mean_width
-from pns_estimate.report.words import make_words
 from pns_estimate.tables.files import complete_file, write_json
 
 _FLAGGED = 0.01  # p-value below which networks and trial disagree
-
-
-@dataclasses.dataclass(frozen=True)
-class Made:
-    """How the answers were made."""
-
-    date: str
-    version: str
-    seed: int | None
-    method: str
-    rows: dict[str, int]
-    estimand: str
-    target: str
-    alpha: float
 
 
 def write_report(path: Path, answers: Answers) -> None:
@@ -60,7 +46,7 @@ def make_page(answers: Answers) -> str:
     views = make_views(answers, words)
     shares = share_section(answers, words)
     held = hold_data(answers, views, words)
-    held["value"] = None if isinstance(shares, Unanswered) else shares.held
+    held["value"] = None if isinstance(shares, Unanswered) else shares["held"]
     return render(
         "report.html",
         title=f"Does {summary.treatment.column} make the difference for "
@@ -115,7 +101,7 @@ def make_numbers(answers: Answers) -> dict[str, Json]:
         "compatibility": dataclasses.asdict(summary.compatibility),
         "problems": list(summary.problems),
         "people": answers.asked.num_people,
-        "made": dataclasses.asdict(_make_made(answers)),
+        "made": _make_made(answers),
     }
 
 
@@ -123,15 +109,16 @@ def _not_given(reason: str) -> dict[str, str]:
     return {"not_given": reason}
 
 
-def _make_made(answers: Answers) -> Made:
+def _make_made(answers: Answers) -> dict[str, Json]:
+    """Says how the answers were made."""
     summary, question = answers.summary, answers.question
-    return Made(
-        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        version=importlib.metadata.version("pns-estimate"),
-        seed=summary.seed,
-        method=summary.method,
-        rows={name: entry.rows for name, entry in summary.tables.items()},
-        estimand=question.estimands()[0].name,
-        target=question.target,
-        alpha=question.alpha,
-    )
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "version": importlib.metadata.version("pns-estimate"),
+        "seed": summary.seed,
+        "method": summary.method,
+        "rows": {name: entry.rows for name, entry in summary.tables.items()},
+        "estimand": question.estimands()[0].name,
+        "target": question.target,
+        "alpha": question.alpha,
+    }

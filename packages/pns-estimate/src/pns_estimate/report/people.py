@@ -1,44 +1,27 @@
 """The report's section about the people asked about: intervals, and who surely exceeds."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pns_bounds as pb
 
-from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.answers.prediction import ENDS
-from pns_estimate.answers.unanswered import Unanswered
-from pns_estimate.report.figures import (
+from pns_estimate.report.html import (
     BLUE,
     ORANGE,
+    Json,
+    Words,
     draw_intervals,
     make_figure,
     svg,
 )
-from pns_estimate.report.html import Json
-from pns_estimate.report.words import Words
 
 _MOST_NAMED = 30  # people with an interval of their own in the figure
 _MOST_SEARCHED = 5000  # people whom the page itself holds
 _NUM_BINS = 100
 _NUM_STEPS = 100  # of the slider
-
-
-class View(NamedTuple):
-    """One estimand of all people."""
-
-    name: str
-    label: str  # what it is, in words
-    sentence: str
-    width: float  # mean of the intervals
-    num_empty: int  # people whose ends cross
-    figure: Any
-    is_named: bool  # whether the figure shows each person by name
-    curve: pd.Series | None  # how many people surely exceed each value; needs draws
-    curve_figure: Any
-    above: int | None  # how many exceed the threshold, if there is one
-    start: int  # where the slider stands at first
 
 
 def mean_width(intervals: pd.DataFrame) -> float:
@@ -55,43 +38,43 @@ def count_above(answers: Answers) -> int | None:
     return int(((band["lower"] > threshold) & ~band["is_empty"]).sum())
 
 
-def make_views(answers: Answers, words: Words) -> list[View]:
+def make_views(answers: Answers, words: Words) -> list[dict[str, Any]]:
     """Makes a view of each estimand; the first has the threshold."""
-    threshold: list[float | None] = [answers.question.threshold, None, None]
+    thresholds = (answers.question.threshold, None, None)
+    estimands = answers.question.estimands()
     return [
-        _view(answers, estimand, words, value)
-        for estimand, value in zip(
-            answers.question.estimands(), threshold, strict=False
-        )
+        _view(answers, estimand, words, threshold)
+        for estimand, threshold in zip(estimands, thresholds, strict=False)
     ]
 
 
 def _view(
     answers: Answers, estimand: pb.Estimand, words: Words, threshold: float | None
-) -> View:
+) -> dict[str, Any]:
+    """Shows one estimand of all people."""
     label, limits = words.label(estimand), (estimand.floor, estimand.ceiling)
     intervals, bands = answers.intervals[estimand.name], answers.bands
-    curve = None
+    curve = None  # how many people surely exceed each value; needs draws
     if not isinstance(bands, Unanswered):
         curve = _exceedance(bands[estimand.name], estimand)
-    start = _NUM_STEPS // 4
+    start = _NUM_STEPS // 4  # where the slider stands at first
     if threshold is not None:
         share = (threshold - estimand.floor) / (estimand.ceiling - estimand.floor)
         start = round(_NUM_STEPS * share)
-    is_named = len(intervals) <= _MOST_NAMED
-    return View(
-        name=estimand.name,
-        label=label,
-        sentence=estimand.sentence,
-        width=mean_width(intervals),
-        num_empty=int(intervals["is_empty"].sum()),
-        figure=(_draw_named if is_named else _draw_ends)(intervals, label, limits),
-        is_named=is_named,
-        curve=curve,
-        curve_figure=None if curve is None else _draw_curve(curve, label, threshold),
-        above=None if threshold is None else count_above(answers),
-        start=start,
-    )
+    is_named = len(intervals) <= _MOST_NAMED  # whether the figure names each person
+    return {
+        "name": estimand.name,
+        "label": label,
+        "sentence": estimand.sentence,
+        "width": mean_width(intervals),
+        "num_empty": int(intervals["is_empty"].sum()),
+        "figure": (_draw_named if is_named else _draw_ends)(intervals, label, limits),
+        "is_named": is_named,
+        "curve": curve,
+        "curve_figure": None if curve is None else _draw_curve(curve, label, threshold),
+        "above": None if threshold is None else count_above(answers),
+        "start": start,
+    }
 
 
 def _exceedance(band: pd.DataFrame, estimand: pb.Estimand) -> pd.Series:
@@ -159,14 +142,15 @@ def _draw_curve(curve: pd.Series, label: str, threshold: float | None) -> Any:
     axes.step(curve.index, curve, where="post", color=BLUE, lw=1.5)
     if threshold is not None:
         axes.axvline(threshold, color=ORANGE, lw=1.2)
-    axes.set(
-        xlim=(curve.index[0], curve.index[-1]), ylim=(0, max(1, 1.05 * curve.max()))
-    )
+    limits = (curve.index[0], curve.index[-1])
+    axes.set(xlim=limits, ylim=(0, max(1, 1.05 * curve.max())))
     axes.set(xlabel="value", ylabel="people surely above")
     return svg(figure, f"How many people surely exceed each value: {label}")
 
 
-def hold_data(answers: Answers, views: list[View], words: Words) -> dict[str, Json]:
+def hold_data(
+    answers: Answers, views: list[dict[str, Any]], words: Words
+) -> dict[str, Json]:
     """Makes what the script searches and counts; rounded, and of some people if many."""
     index = next(iter(answers.intervals.values())).index
     chosen = np.arange(len(index))
@@ -174,18 +158,19 @@ def hold_data(answers: Answers, views: list[View], words: Words) -> dict[str, Js
         chosen = np.linspace(0, len(index) - 1, _MOST_SEARCHED).round().astype(int)
     estimands: list[Json] = []
     for view, estimand in zip(views, answers.question.estimands(), strict=True):
-        intervals, curve = answers.intervals[view.name], view.curve
-        entry: dict[str, Json] = {
-            "name": view.name,
-            "label": view.label,
-            "limits": (estimand.floor, estimand.ceiling),
-            "terms": _terms(intervals, estimand, words),
-            "columns": _columns(intervals.iloc[chosen]),
-            "curve": None,
-        }
+        intervals, curve = answers.intervals[estimand.name], view["curve"]
         if curve is not None:
-            entry["curve"] = {"values": curve.index.tolist(), "people": curve.tolist()}
-        estimands.append(entry)
+            curve = {"values": curve.index.tolist(), "people": curve.tolist()}
+        estimands.append(
+            {
+                "name": estimand.name,
+                "label": view["label"],
+                "limits": (estimand.floor, estimand.ceiling),
+                "terms": _terms(intervals, estimand, words),
+                "columns": _columns(intervals.iloc[chosen]),
+                "curve": curve,
+            }
+        )
     rows = [str(name) for name in index[chosen]]
     return {"total": len(index), "rows": rows, "estimands": estimands}
 

@@ -15,8 +15,7 @@ from jaxtyping import Float
 
 from pns_estimate._errors import UserError
 from pns_estimate.tables.columns import Column, Covariate
-from pns_estimate.tables.roles import Roles
-from pns_estimate.tables.rows import Meaning, TrainingRows
+from pns_estimate.tables.rows import Meaning, Roles, TrainingRows
 
 _UNBALANCED = 0.001  # p-value below which covariates predict the arm
 _BALANCED = 0.05  # p-value above which a log looks like a trial
@@ -43,21 +42,7 @@ def find_problems(
     trial: pi.AssignmentCheck,
     comparison: pi.SourceComparison,
 ) -> list[str]:
-    """Looks for tables that are not what they are taken for.
-
-    Args:
-      read: rows of all tables.
-      meaning: what values mean.
-      roles: what columns mean.
-      trial: how the trial assigned.
-      comparison: of the sources' covariates.
-
-    Returns:
-      Sentences for the user.
-
-    Raises:
-      UserError: if both tables are the same.
-    """
+    """Says which tables are not what they are taken for; raises if both are the same."""
     return [
         *_find_shared_rows(read, roles),
         *_find_swap(read.rows, trial),
@@ -170,11 +155,8 @@ def _differs_most(
     """Names the covariate whose standardized means differ most."""
     difference = np.abs(z[is_trial].mean(axis=0) - z[~is_trial].mean(axis=0))
     place = int(difference.argmax())
-    for covariate in meaning.encoder.covariates:
-        place -= covariate.width
-        if place < 0:
-            return repr(covariate.column)
-    raise AssertionError("every column of z belongs to a covariate")
+    ends = np.cumsum([c.width for c in meaning.encoder.covariates])
+    return repr(meaning.encoder.columns[np.searchsorted(ends, place, side="right")])
 
 
 def _find_rare(rows: pm.Rows, meaning: Meaning) -> list[str]:
@@ -207,18 +189,8 @@ def _find_rare(rows: pm.Rows, meaning: Meaning) -> list[str]:
     return problems
 
 
-def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> list[str]:
-    """Says whether a covariate looks like a date or an identifier.
-
-    Args:
-      covariate: the column.
-      parts: its values in each table.
-    """
-    problem = _suspicion(covariate, parts)
-    return [] if problem is None else [problem]
-
-
-def _suspicion(covariate: Covariate, parts: Sequence[Column]) -> str | None:
+def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> str | None:
+    """Says whether a covariate looks like a date or an identifier."""
     name = covariate.column
     if covariate.kind == "category":
         if all(_DATE.fullmatch(level) for level in covariate.levels):

@@ -16,17 +16,11 @@ _MOST_LEVELS = 200  # of a text column; more are an error
 
 
 class Column(NamedTuple):
-    """The values of a column in one table.
+    """The values of a column in one table."""
 
-    Attributes:
-      table: what to call the table in messages.
-      values: as they come; each once, if the table is streamed.
-      copies: how many rows each value stands for.
-    """
-
-    table: str
-    values: pd.Series
-    copies: np.ndarray
+    table: str  # what to call the table in messages
+    values: pd.Series  # as they come; each once, if the table is streamed
+    copies: np.ndarray  # how many rows each value stands for
 
     @property
     def num_rows(self) -> int:
@@ -41,21 +35,15 @@ class Column(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TwoValues:
-    """A column with two values.
+    """A column with two values."""
 
-    Attributes:
-      column: its name.
-      zero: the value that counts as 0, the reference.
-      one: the value that counts as 1.
-    """
-
-    column: str
-    zero: Any
-    one: Any
+    column: str  # its name
+    zero: Any  # the value that counts as 0, the reference
+    one: Any  # the value that counts as 1
 
     def encode(self, table: pd.DataFrame, name: str) -> np.ndarray:
         """Returns 0 and 1 for each row."""
-        values = _plain(_column(table, self.column, name))
+        values = _plain(table[self.column])
         is_one, is_zero = values == self.one, values == self.zero
         if not (is_one | is_zero).all():
             strange = values[~(is_one | is_zero)].iloc[0]
@@ -71,11 +59,7 @@ def find_two_values(
 ) -> TwoValues:
     """Finds the two values of a column that tables share.
 
-    Args:
-      parts: its values in each table.
-      column: its name.
-      role: 'treatment' or 'outcome'.
-      reference: the value that counts as 0; needed unless values are 0/1 or booleans.
+    The reference counts as 0; it is needed unless values are 0 and 1, or booleans.
     """
     seen: list[Any] = []
     for part in parts:
@@ -104,39 +88,28 @@ def find_two_values(
     # A command line gives text; a column may hold numbers or booleans.
     words = {"false": "0", "true": "1"}.get(str(reference).lower(), str(reference))
     match = [v for v in seen if v == reference] or [v for v in seen if str(v) == words]
-    if match:
-        reference = match[0]
-    else:
+    if not match:
         raise UserError(
             Setting(f"{role}_reference"),
             f" must be one of {seen}, the values of {column!r}, got {reference!r}.",
         )
-    one = seen[0] if seen[1] == reference else seen[1]
-    return TwoValues(column, reference, one)
+    one = seen[0] if seen[1] == match[0] else seen[1]
+    return TwoValues(column, match[0], one)
 
 
 @dataclasses.dataclass(frozen=True)
 class Covariate:
-    """How one column becomes numbers.
+    """How one column becomes numbers."""
 
-    Attributes:
-      column: its name.
-      kind: 'number' or 'category'.
-      levels: of a category, each a column of its own; a value that is none of them has
-        zeros in all.
-      low: of a number, the least value in training.
-      high: the greatest.
-      indicator: whether a column says if the value was missing.
-      fill: of a number, what stands for a missing value.
-    """
-
-    column: str
+    column: str  # its name
     kind: Literal["number", "category"]
+    # Of a category, each a column of its own; a value that is none of them has zeros in
+    # all.
     levels: tuple[str, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    indicator: bool = False
-    fill: float = 0.0
+    low: float = 0.0  # of a number, the least value in training
+    high: float = 0.0  # the greatest
+    indicator: bool = False  # whether a column says if the value was missing
+    fill: float = 0.0  # of a number, what stands for a missing value
 
     @property
     def width(self) -> int:
@@ -146,15 +119,11 @@ class Covariate:
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """Turns the covariates of a table into a matrix.
+    """Turns the covariates of a table into a matrix."""
 
-    Attributes:
-      covariates: in order.
-      unseen: what to do with a category that is not in the training tables: an 'error', or
-        'unknown', which sets no level and marks the row as outside.
-    """
-
-    covariates: tuple[Covariate, ...]
+    covariates: tuple[Covariate, ...]  # in order
+    # What to do with a category that is not in the training tables: an 'error', or
+    # 'unknown', which sets no level and marks the row as outside.
     unseen: Unseen = "error"
 
     @property
@@ -170,12 +139,7 @@ class Encoder:
     def encode(
         self, table: pd.DataFrame, name: str, out: np.ndarray | None = None
     ) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, " n"]]:
-        """Encodes rows.
-
-        Args:
-          table: has the columns of training.
-          name: what to call it in messages.
-          out: where to write z; a new array if None.
+        """Encodes rows of a table, into `out` if it is given.
 
         Returns:
           z [n, d] float32, and [n] whether a row lies outside what training saw.
@@ -184,15 +148,12 @@ class Encoder:
         outside = np.zeros(len(table), bool)
         place = 0
         for covariate in self.covariates:
-            values = _column(table, covariate.column, name)
+            if covariate.column not in table.columns:
+                raise no_column(name, covariate.column, list(table.columns))
+            values = table[covariate.column]
             missing = values.isna().to_numpy()
             if missing.any() and not covariate.indicator:
-                raise UserError(
-                    f"the covariate {covariate.column!r} of the {name} table is missing "
-                    f"in {int(missing.sum())} rows; complete them, or fit with ",
-                    Setting("missing", "indicator"),
-                    ".",
-                )
+                raise _missing_values(name, covariate.column, missing.sum())
             if covariate.indicator:
                 z[:, place] = missing
                 place += 1
@@ -223,10 +184,6 @@ class Encoder:
                 place += 1
         return z, outside
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns nested plain values."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Encoder":
         """Rebuilds an encoder."""
@@ -255,10 +212,7 @@ def make_covariate(
 ) -> Covariate:
     """Learns how to encode one column from its values in each table.
 
-    Args:
-      parts: its values.
-      column: its name.
-      missing: 'error', or 'indicator': a column that says so, and the median.
+    A missing value is an error; or it becomes an indicator, and the median.
     """
     known = [part for part in parts if part.values.notna().any()]
     if not known:
@@ -271,12 +225,7 @@ def make_covariate(
         )
     for part in parts:
         if missing == "error" and part.num_missing:
-            raise UserError(
-                f"the covariate {column!r} of the {part.table} table is missing in "
-                f"{part.num_missing} rows; complete them, or fit with ",
-                Setting("missing", "indicator"),
-                ".",
-            )
+            raise _missing_values(part.table, column, part.num_missing)
     # With the policy 'indicator' people without a value may come later, too.
     indicator = missing == "indicator"
     if numeric == {True}:
@@ -317,11 +266,19 @@ def quantiles(values: np.ndarray, copies: np.ndarray, levels: np.ndarray) -> np.
     return below * (1 - share) + above * share
 
 
-def _column(table: pd.DataFrame, column: str, name: str) -> pd.Series:
-    if column not in table.columns:
-        shown = ", ".join(map(repr, list(table.columns)[:8]))
-        raise UserError(f"the {name} table has no column {column!r}; it has {shown}.")
-    return table[column]
+def no_column(name: str, column: str, columns: Sequence[str]) -> UserError:
+    """Makes the error that a table lacks a column."""
+    shown = ", ".join(map(repr, columns[:8]))
+    return UserError(f"the {name} table has no column {column!r}; it has {shown}.")
+
+
+def _missing_values(name: str, column: str, num_rows: int) -> UserError:
+    return UserError(
+        f"the covariate {column!r} of the {name} table is missing in {num_rows} rows; "
+        "complete them, or fit with ",
+        Setting("missing", "indicator"),
+        ".",
+    )
 
 
 def _is_number(values: pd.Series) -> bool:

@@ -1,22 +1,72 @@
 """Tables in and out: CSV and Parquet, and files that appear only when complete."""
 
+import codecs
+import gzip
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from pns_estimate._errors import UserError, storage_reason
-from pns_estimate.tables.text_format import sniff_format
 
 _TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_SAMPLE = 65_536  # bytes
+_COMMA_NUMBER = re.compile(r"(^|;)-?\d+,\d+(;|$)", re.MULTILINE)
+
+
+class TextFormat(NamedTuple):
+    """Arguments of `pandas.read_csv`."""
+
+    sep: str
+    encoding: str
+    decimal: str
+
+    def note(self) -> str | None:
+        """Says what is unusual about it."""
+        parts = []
+        if self.sep != ",":
+            parts.append(f"separated by {self.sep!r}")
+        if self.decimal != ".":
+            parts.append("numbers with a decimal comma")
+        if self.encoding != "utf-8-sig":
+            parts.append(f"encoded as {self.encoding}")
+        return ", ".join(parts) or None
+
+
+def sniff_format(path: Path) -> TextFormat:
+    """Finds out from the first bytes of a file; a comma and UTF-8 if nothing speaks against."""
+    is_packed = path.suffix.lower() == ".gz"
+    with gzip.open(path) if is_packed else path.open("rb") as file:
+        sample = file.read(_SAMPLE)
+    encoding = _find_encoding(sample)
+    text = sample.decode(encoding, errors="ignore")
+    header = text.partition("\n")[0]
+    sep = ","
+    if path.name.lower().endswith((".tsv", ".tsv.gz")):
+        sep = "\t"
+    elif "," not in header:
+        sep = max(",;\t|", key=header.count)
+    is_comma = sep == ";" and _COMMA_NUMBER.search(text.replace("\r", "")) is not None
+    return TextFormat(sep, encoding, "," if is_comma else ".")
+
+
+def _find_encoding(sample: bytes) -> str:
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)  # may end in a letter
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8-sig"
 
 
 def read_table(
@@ -43,63 +93,64 @@ def read_table(
             f"{type(source).__name__}."
         )
     else:
-        path = Path(source)
-        if path.is_dir():
-            raise UserError(
-                f"the {name} table {path} is a folder, which only fit and write_intervals "
-                "read."
-            )
-        if not path.is_file():
-            raise UserError(f"the {name} table {path} is not a file.")
-        try:
-            if path.suffix.lower() == ".parquet":
-                table = pd.read_parquet(path)
-            elif path.name.lower().endswith(_TEXT):
-                style = sniff_format(path)
-                options = style._asdict()
-                if path.suffix.lower() == ".gz":
-                    options["compression"] = "gzip"
-                _check_header(path, name, options)
-                table = pd.read_csv(path, **options)
-                if tell is not None and style.note() is not None:
-                    tell(f"the {name} table {path} is read as {style.note()}")
-                if not isinstance(table.index, pd.RangeIndex):
-                    raise UserError(
-                        f"the {name} table {path} has rows with more fields than its "
-                        "header names; name every column."
-                    )
-            else:
-                raise UserError(
-                    f"the {name} table {path} must end in .csv, .tsv, .csv.gz, .tsv.gz or "
-                    ".parquet."
-                )
-        except UserError:
-            raise
-        except Exception as error:  # every reader has errors of its own
-            raise UserError(
-                f"the {name} table {path} cannot be read ({first_line(error)}); check "
-                "that it is complete and what its ending says."
-            ) from error
-    repeated = table.columns[table.columns.duplicated()].unique().tolist()
-    if repeated:
-        raise UserError(
-            f"the {name} table has the column names {repeated} more than once; rename "
-            "them."
-        )
-    if not len(table):
-        raise UserError(f"the {name} table has no rows.")
+        table = _read_file(Path(source), name, tell)
+    check_shape(table.columns, len(table), name)
     return table
 
 
-def _check_header(path: Path, name: str, options: dict[str, Any]) -> None:
-    """Raises for repeated names, which pandas would rename in silence."""
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, **options).iloc[0]
-    repeated = header[header.duplicated()].unique().tolist()
+def _read_file(
+    path: Path, name: str, tell: Callable[[str], None] | None
+) -> pd.DataFrame:
+    if path.is_dir():
+        raise UserError(
+            f"the {name} table {path} is a folder, which only fit and write_intervals "
+            "read."
+        )
+    if not path.is_file():
+        raise UserError(f"the {name} table {path} is not a file.")
+    if not path.name.lower().endswith((*_TEXT, ".parquet")):
+        raise UserError(
+            f"the {name} table {path} must end in .csv, .tsv, .csv.gz, .tsv.gz or "
+            ".parquet."
+        )
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pd.read_parquet(path)
+        style = sniff_format(path)
+        options: dict[str, Any] = style._asdict()
+        if path.suffix.lower() == ".gz":
+            options["compression"] = "gzip"
+        # Repeated names would be renamed in silence.
+        header = pd.read_csv(path, header=None, nrows=1, dtype=str, **options)
+        check_shape(pd.Index(header.iloc[0]), len(header), name)
+        table = pd.read_csv(path, **options)
+    except UserError:
+        raise
+    except Exception as error:  # every reader has errors of its own
+        raise UserError(
+            f"the {name} table {path} cannot be read ({first_line(error)}); check that "
+            "it is complete and what its ending says."
+        ) from error
+    if tell is not None and style.note() is not None:
+        tell(f"the {name} table {path} is read as {style.note()}")
+    if not isinstance(table.index, pd.RangeIndex):
+        raise UserError(
+            f"the {name} table {path} has rows with more fields than its header names; "
+            "name every column."
+        )
+    return table
+
+
+def check_shape(columns: pd.Index, num_rows: int, name: str) -> None:
+    """Raises for repeated names of columns, and for a table without rows."""
+    repeated = columns[columns.duplicated()].unique().tolist()
     if repeated:
         raise UserError(
             f"the {name} table has the column names {repeated} more than once; rename "
             "them."
         )
+    if not num_rows:
+        raise UserError(f"the {name} table has no rows.")
 
 
 def _from_arrays(source: Mapping[str, Any] | np.ndarray, name: str) -> pd.DataFrame:

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
+from jaxtyping import Int
 
 from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate.methods import get_method
@@ -19,14 +21,20 @@ from pns_estimate.tables.columns import (
     make_covariate,
     make_encoder,
 )
-from pns_estimate.tables.readers import Frame, Stream, as_table, open_table
-from pns_estimate.tables.roles import (
-    Roles,
-    WeightsAre,
-    choose_covariates,
-    number_groups,
+from pns_estimate.tables.readers import (
+    Frame,
+    Stream,
+    open_table,
+    require_columns,
 )
-from pns_estimate.tables.rows import Meaning, TrainingRows, find_parts, read_rows
+from pns_estimate.tables.rows import (
+    Meaning,
+    Roles,
+    TrainingRows,
+    WeightsAre,
+    find_parts,
+    read_rows,
+)
 
 _NUM_FOLDS = 5  # of the comparison of sources, for methods with fewer
 _TOO_FEW = {
@@ -48,23 +56,14 @@ def few_rows_as_user_error() -> Iterator[None]:
 
 
 class PreparedTables(NamedTuple):
-    """Two tables that a method can learn from.
+    """Two tables that a method can learn from."""
 
-    Attributes:
-      read: their rows, and who they are.
-      meaning: what values of the columns mean.
-      weights_are: what weights mean; None if there are none.
-      trial: how the trial assigned.
-      comparison: of the sources' covariates.
-      problems: why tables and columns may not be what they are taken for.
-    """
-
-    read: TrainingRows
-    meaning: Meaning
-    weights_are: WeightsAre | None
-    trial: pi.AssignmentCheck
-    comparison: pi.SourceComparison
-    problems: list[str]
+    read: TrainingRows  # their rows, and who they are
+    meaning: Meaning  # what values of the columns mean
+    weights_are: WeightsAre | None  # what weights mean; None if there are none
+    trial: pi.AssignmentCheck  # how the trial assigned
+    comparison: pi.SourceComparison  # of the sources' covariates
+    problems: list[str]  # why tables and columns may not be what they are taken for
 
     @property
     def rows(self) -> pm.Rows:
@@ -91,15 +90,13 @@ def prepare_tables(
     method = get_method(settings["method"])
     recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
     opened: list[Frame | Stream] = [
-        as_table(
-            open_table(tables[s.name], s.name, memory_gb, settings["progress"]), s.name
-        )
+        open_table(tables[s.name], s.name, memory_gb, settings["progress"])
         for s in pm.SOURCES
     ]
     roles.check()
     _check_streams(opened, roles)
     meaning, suspects = _learn(opened, roles, covariates, settings)
-    groups = None if roles.groups is None else number_groups(opened, roles.groups)
+    groups = None if roles.groups is None else _number_groups(opened, roles.groups)
     part = find_parts(opened, meaning.treatment)
     _check_arms(part, meaning)
     key = jax.random.key(int(settings["seed"]))
@@ -151,7 +148,7 @@ def _learn(
     settings: Mapping[str, Any],
 ) -> tuple[Meaning, list[str]]:
     """Finds out what values mean, one column after the other."""
-    chosen = choose_covariates(tables, roles, covariates)
+    chosen = _choose_covariates(tables, roles, covariates)
     two = {
         role: find_two_values(
             [table.column(column) for table in tables], column, role, reference
@@ -165,9 +162,80 @@ def _learn(
     for column in chosen:
         parts = [table.column(column) for table in tables]
         learned.append(make_covariate(parts, column, settings["missing"]))
-        suspects += suspect_column(learned[-1], parts)
+        suspects.append(suspect_column(learned[-1], parts))
     encoder = make_encoder(learned, settings["unseen"])
-    return Meaning(two["treatment"], two["outcome"], encoder), suspects
+    return Meaning(two["treatment"], two["outcome"], encoder), [*filter(None, suspects)]
+
+
+def _choose_covariates(
+    tables: Sequence[Frame | Stream],
+    roles: Roles,
+    covariates: Sequence[str] | None,
+) -> list[str]:
+    """Returns the covariates' names; raises unless all columns are there as they should."""
+    special = [*roles.columns, roles.groups, roles.assignment_column]
+    for table in tables:
+        require_columns(table, roles.columns)
+    if isinstance(covariates, str):
+        raise UserError(
+            Setting("covariates"), f" must be a list of names, got {covariates!r}."
+        )
+    if covariates is not None:
+        chosen = list(covariates)
+        both = [column for column in chosen if column in special]
+        if both:
+            raise UserError(f"{both} cannot be covariates: they have another role.")
+        if len(set(chosen)) < len(chosen):
+            raise UserError("covariates name a column twice.")
+    else:
+        own = [[c for c in table.columns if c not in special] for table in tables]
+        shared = set.intersection(*(set(map(str, columns)) for columns in own))
+        differ = sorted({str(c) for columns in own for c in columns} - shared)
+        if differ:
+            raise UserError(
+                f"the columns {differ[:6]} are in one table only; name the covariates "
+                "that both have."
+            )
+        chosen = sorted(own[0], key=str)
+    if not chosen:
+        raise UserError("there are no covariates; name at least one.")
+    for table in tables:
+        require_columns(table, chosen)
+    return chosen
+
+
+def _number_groups(
+    tables: Sequence[Frame | Stream], column: str
+) -> Int[np.ndarray, " n"]:
+    """Numbers the groups of all rows; rows of a table without the column are alone."""
+    labelled = [table for table in tables if column in table.columns]
+    if not labelled:
+        raise UserError(f"no table has the column {column!r} of groups.")
+    parts = [table.column(column) for table in labelled]
+    for part in parts:
+        if part.num_missing:
+            raise UserError(
+                f"the groups {column!r} of the {part.table} table are missing in "
+                f"{part.num_missing} rows; complete them, or give each such row a group "
+                "of its own."
+            )
+    labels = [part.values.astype(object) for part in parts]
+    codes, names = pd.factorize(pd.concat(labels, ignore_index=True))
+    if len(labelled) == len(tables) and len(names) == 1:
+        raise UserError(
+            f"all people are in one group of {column!r}: nobody would be left to learn "
+            "from while the group is held out."
+        )
+    numbers, start, next_group = [], 0, len(names)
+    for table in tables:
+        size = table.num_rows()
+        if table in labelled:
+            numbers.append(codes[start : start + size])
+            start += size
+        else:
+            numbers.append(next_group + np.arange(size))
+            next_group += size
+    return np.concatenate(numbers)
 
 
 def _check_arms(part: np.ndarray, meaning: Meaning) -> None:

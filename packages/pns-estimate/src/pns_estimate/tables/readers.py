@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import tqdm
 
 from pns_estimate._errors import UserError
-from pns_estimate.tables.columns import Column
-from pns_estimate.tables.files import first_line, read_table
+from pns_estimate.tables.columns import Column, no_column
+from pns_estimate.tables.files import check_shape, first_line, read_table
 
 BATCH = 131_072  # rows that are read at a time
 _PENDING = 2**20  # values that wait to be merged, at least
@@ -28,15 +28,10 @@ _BYTES_PER_VALUE = 40  # what a fit in memory takes for each value of a table, a
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frame:
-    """A table in memory, which is one batch.
+    """A table in memory, which is one batch."""
 
-    Attributes:
-      name: what to call it in messages.
-      frame: its rows.
-    """
-
-    name: str
-    frame: pd.DataFrame
+    name: str  # what to call it in messages
+    frame: pd.DataFrame  # its rows
 
     @property
     def columns(self) -> list[str]:
@@ -59,16 +54,11 @@ class Frame:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stream:
-    """A table that is read batch by batch, and never held as a whole.
+    """A table that is read batch by batch, and never held as a whole."""
 
-    Attributes:
-      name: what to call it in messages.
-      dataset: its files.
-      progress: whether to show a bar while it is read, if there is a terminal.
-    """
-
-    name: str
-    dataset: ds.Dataset
+    name: str  # what to call it in messages
+    dataset: ds.Dataset  # its files
+    # Whether to show a bar while it is read, if there is a terminal.
     progress: bool = False
 
     @property
@@ -105,15 +95,7 @@ class Stream:
         return Column(self.name, values, copies)
 
     def frames(self, columns: Sequence[str], doing: str) -> Iterator[pd.DataFrame]:
-        """Reads some columns, in the order of the files and of their rows.
-
-        Args:
-          columns: to read.
-          doing: what the bar says.
-
-        Yields:
-          Batches, whose index counts the rows of the table.
-        """
+        """Yields batches of some columns, whose index counts the rows of the table."""
         show = self.progress and sys.stderr.isatty()
         bar = tqdm.tqdm(
             total=self.num_rows(),
@@ -167,20 +149,20 @@ def open_table(
     memory_gb: float,
     progress: bool = False,
     tell: Callable[[str], None] | None = None,
-) -> pd.DataFrame | Stream:
+) -> Frame | Stream:
     """Reads a table, or opens it as a stream if it is meant to be one.
 
     A `pyarrow.dataset.Dataset` and a folder of Parquet files are streamed; so is one
     Parquet file that a fit in memory would need more than `memory_gb` for.
 
     Args:
-      source: as for `read_table`, or a folder, or a dataset.
+      source: as for `read_table`, or a folder, or a dataset, or a table opened before.
       name: what to call it in messages.
       memory_gb: what a fit may take.
       progress: whether streams show a bar.
       tell: as for `read_table`.
     """
-    if isinstance(source, Stream):
+    if isinstance(source, Frame | Stream):
         return source
     if isinstance(source, ds.Dataset):
         return _checked(Stream(name, source, progress))
@@ -190,12 +172,14 @@ def open_table(
             return _checked(Stream(name, _open_folder(path, name), progress))
         if path.suffix.lower() == ".parquet" and _is_large(path, memory_gb):
             return _checked(Stream(name, ds.dataset(path, format="parquet"), progress))
-    return read_table(source, name, tell)
+    return Frame(name, read_table(source, name, tell))
 
 
-def as_table(table: pd.DataFrame | Stream, name: str) -> Frame | Stream:
-    """Returns what was opened as a table that is read in batches."""
-    return Frame(name, table) if isinstance(table, pd.DataFrame) else table
+def require_columns(table: Frame | Stream, columns: Sequence[str]) -> None:
+    """Raises if a table lacks one of the columns."""
+    for column in columns:
+        if column not in table.columns:
+            raise no_column(table.name, column, table.columns)
 
 
 def _is_large(path: Path, memory_gb: float) -> bool:
@@ -240,16 +224,9 @@ def _open_folder(folder: Path, name: str) -> ds.Dataset:
 
 
 def _checked(stream: Stream) -> Stream:
-    """Raises for repeated names and for a table without rows, as `read_table` does."""
+    """Raises for what `read_table` refuses, too."""
     columns = pd.Index(stream.dataset.schema.names)
-    repeated = columns[columns.duplicated()].unique().tolist()
-    if repeated:
-        raise UserError(
-            f"the {stream.name} table has the column names {repeated} more than once; "
-            "rename them."
-        )
-    if not stream.num_rows():
-        raise UserError(f"the {stream.name} table has no rows.")
+    check_shape(columns, stream.num_rows(), stream.name)
     return stream
 
 

@@ -5,8 +5,9 @@ stream only the distinct rows are held, so memory grows with their number, not w
 number of rows.
 """
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,13 +17,59 @@ from jaxtyping import Float, Int
 from pns_estimate._errors import Setting, UserError
 from pns_estimate.tables.columns import Encoder, TwoValues
 from pns_estimate.tables.readers import Frame, Stream
-from pns_estimate.tables.roles import Roles, check_weights
 
 _PENDING = 2**20  # rows that wait to be merged, at least
 _SAMPLE = 1000  # people to report on
 _BASE = 2e9  # bytes of a process that has imported and compiled everything, and draws
 _PER_ROW = 1200  # bytes that a fit and its averages take for a distinct row
 _PER_VALUE = 75  # and for each of its values; together, 2,700 were measured for 20
+
+WeightsAre = Literal["frequency", "sampling"]
+
+
+class Roles(NamedTuple):
+    """Columns that are no covariates, and what their values mean."""
+
+    treatment: str  # the column with the treatment
+    outcome: str  # the column with the outcome
+    weights: str | None = None  # the column with weights, or None
+    weights_are: WeightsAre = "frequency"  # what they mean
+    groups: str | None = None  # the column with groups, or None
+    treatment_reference: Any = None  # the value that means "not treated", or None
+    outcome_reference: Any = None  # the value that means "did not happen", or None
+    # The probability of the treated arm: a number, the column of the trial that holds
+    # it, or None.
+    assignment: Any = None
+
+    @property
+    def assignment_column(self) -> str | None:
+        """The column with the assignment probability, if it is one."""
+        return self.assignment if isinstance(self.assignment, str) else None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are named and must be in both tables."""
+        named = (self.treatment, self.outcome, self.weights)
+        return [column for column in named if column is not None]
+
+    def check(self) -> None:
+        """Raises unless the roles fit together."""
+        special = [*self.columns, *([] if self.groups is None else [self.groups])]
+        if len(set(special)) < len(special):
+            raise UserError(
+                "treatment, outcome, weights and groups must be different columns, got "
+                f"{special}."
+            )
+        if self.weights_are not in ("frequency", "sampling"):
+            raise UserError(
+                Setting("weights_are"),
+                f" must be 'frequency' or 'sampling', got {self.weights_are!r}.",
+            )
+        if self.weights is None and self.weights_are != "frequency":
+            raise UserError(
+                Setting("weights_are", self.weights_are),
+                " needs weights: name their column.",
+            )
 
 
 class MemoryLimit(NamedTuple):
@@ -32,12 +79,7 @@ class MemoryLimit(NamedTuple):
     num_values: int
 
     def check(self, name: str, num_rows: int) -> None:
-        """Raises if so many distinct rows of all tables would take too much.
-
-        Args:
-          name: of the table that is read.
-          num_rows: distinct ones so far.
-        """
+        """Raises if so many distinct rows, with those of this table, take too much."""
         row = _PER_ROW + _PER_VALUE * self.num_values
         need = (_BASE + row * num_rows) / 1e9
         if need > self.memory_gb:
@@ -54,38 +96,27 @@ class MemoryLimit(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What the values of the columns mean.
+    """What the values of the columns mean."""
 
-    Attributes:
-      treatment: which value is which.
-      outcome: which value is which.
-      encoder: turns covariates into numbers.
-    """
-
-    treatment: TwoValues
-    outcome: TwoValues
-    encoder: Encoder
+    treatment: TwoValues  # which value is which
+    outcome: TwoValues  # which value is which
+    encoder: Encoder  # turns covariates into numbers
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class People:
-    """Covariates as they were given, column by column.
+    """Covariates as they were given, column by column; nothing is copied."""
 
-    Args:
-      parts: of one table after the other.
-      columns: the covariates.
-    """
-
-    def __init__(self, parts: Sequence[pd.DataFrame], columns: list[str]):
-        """Keeps references; nothing is copied."""
-        self._parts, self.columns = parts, columns
+    parts: Sequence[pd.DataFrame]  # of one table after the other
+    columns: list[str]
 
     def __len__(self) -> int:
         """Returns the number of rows."""
-        return sum(map(len, self._parts))
+        return sum(map(len, self.parts))
 
     def __getitem__(self, column: str) -> pd.Series:
         """Returns the values of a column in all tables."""
-        parts = [part[column] for part in self._parts]
+        parts = [part[column] for part in self.parts]
         if len({part.dtype for part in parts}) > 1:  # 1, 1.0, True: one value
             parts = [_as_numbers(part) for part in parts]
         return pd.concat(parts, ignore_index=True)
@@ -103,25 +134,17 @@ def _as_numbers(values: pd.Series) -> pd.Series:
 
 
 class TrainingRows(NamedTuple):
-    """What is read of the tables.
+    """What is read of the tables."""
 
-    Attributes:
-      rows: of all tables, distinct.
-      place: of each row that was given, its place among them; None for streams.
-      people: covariates of the rows that were given; of streams, of the distinct rows.
-      weights: units that each of them counts as.
-      copies: independent units that each of them stands for.
-      sample: covariates of some rows that were given, to report on.
-      num_rows: by name of the table, how many were given.
-    """
-
-    rows: pm.Rows
+    rows: pm.Rows  # of all tables, distinct
+    # Of each row that was given, its place among them; None for streams.
     place: Int[np.ndarray, " n"] | None
+    # Covariates of the rows that were given; of streams, of the distinct rows.
     people: People
-    weights: Float[np.ndarray, " n"]
-    copies: Float[np.ndarray, " n"]
-    sample: pd.DataFrame
-    num_rows: dict[str, int]
+    weights: Float[np.ndarray, " n"]  # units that each of them counts as
+    copies: Float[np.ndarray, " n"]  # independent units that each of them stands for
+    sample: pd.DataFrame  # covariates of some rows that were given, to report on
+    num_rows: dict[str, int]  # by name of the table, how many were given
 
 
 def find_parts(
@@ -149,24 +172,23 @@ def read_rows(
 ) -> TrainingRows:
     """Encodes all rows and merges those that agree.
 
-    Args:
-      tables: one for each source.
-      roles: what columns mean.
-      meaning: what their values mean.
-      fold: of each row, one table after the other.
-      group: of each row, or None.
-      seed: decides who is in the sample.
-      memory_gb: what a fit of streams may take.
+    Tables are one for each source; folds and groups are of each row, one table after the
+    other. The seed decides who is in the sample.
     """
     encoder = meaning.encoder
     sizes = [table.num_rows() for table in tables]
+    keeps_weights = roles.weights_are == "sampling"
     in_memory = all(isinstance(table, Frame) for table in tables)
     z = pm.empty_table(sum(sizes), encoder.width) if in_memory else None
     sample = _Sample(sum(sizes), seed, encoder)
-    held = _Held(MemoryLimit(memory_gb, encoder.width), roles, encoder.columns)
+    limit = MemoryLimit(memory_gb, encoder.width)
+    held = _Held(limit, keeps_weights, encoder.columns)
     start = 0
     for number, table in enumerate(tables):
-        for frame in table.frames(_columns(roles, encoder, number), "counting rows"):
+        columns = [*encoder.columns, *roles.columns]
+        if pm.SOURCES[number].role == "trial" and roles.assignment_column is not None:
+            columns.append(roles.assignment_column)
+        for frame in table.frames(columns, "counting rows"):
             rows = slice(start, start + len(frame))
             batch = pm.Rows(
                 z=encoder.encode(frame, table.name, None if z is None else z[rows])[0],
@@ -184,13 +206,13 @@ def read_rows(
             start = rows.stop
     if z is not None:
         given = _join(held.batches, z)
-        rows, place, _ = given.merged(_keeps_weights(roles))
+        rows, place, _ = given.merged(keeps_weights)
         parts = [table.frame for table in tables if isinstance(table, Frame)]
     else:
         given = rows = held.merge(tables[-1].name)
         place, parts = None, held.people
     weights = given.weights
-    if roles.weights_are == "sampling":
+    if keeps_weights:
         rows = rows._replace(weights=_effective_weights(rows))
         weights = rows.weights if place is None else (rows.weights / rows.copies)[place]
     return TrainingRows(
@@ -207,8 +229,8 @@ def read_rows(
 class _Held:
     """Batches of rows; those of streams are merged, with their covariates as given."""
 
-    def __init__(self, limit: MemoryLimit, roles: Roles, columns: list[str]):
-        self._limit, self._roles, self._columns = limit, roles, columns
+    def __init__(self, limit: MemoryLimit, keeps_weights: bool, columns: list[str]):
+        self._limit, self._keeps_weights, self._columns = limit, keeps_weights, columns
         self.batches: list[pm.Rows] = []
         self.people: list[pd.DataFrame] = []
 
@@ -223,13 +245,9 @@ class _Held:
             self.merge(name)
 
     def merge(self, name: str) -> pm.Rows:
-        """Merges all batches; raises if what is left takes too much memory.
-
-        Args:
-          name: of the table that is read.
-        """
+        """Merges all batches; raises if what is left takes too much memory."""
         joined = _join(self.batches)
-        rows, _, first = joined.merged(_keeps_weights(self._roles))
+        rows, _, first = joined.merged(self._keeps_weights)
         people = pd.concat(self.people, ignore_index=True).iloc[first]
         self.batches, self.people = [rows], [people.reset_index(drop=True)]
         self._limit.check(name, len(rows.z))
@@ -263,22 +281,17 @@ class _Sample:
         return pd.concat(self._parts).sort_index().reset_index(drop=True)
 
 
-def _columns(roles: Roles, encoder: Encoder, number: int) -> list[str]:
-    """Lists the columns to read of the table of a source."""
-    columns = [*encoder.columns, *roles.columns]
-    if pm.SOURCES[number].role == "trial" and roles.assignment_column is not None:
-        columns.append(roles.assignment_column)
-    return columns
-
-
 def _weights(
     frame: pd.DataFrame, roles: Roles, name: str
 ) -> dict[str, Float[np.ndarray, " n"]]:
-    """Reads weights, and of how many independent units each is."""
+    """Reads positive weights, and of how many independent units each is."""
     ones = np.ones(len(frame))
     if roles.weights is None:
         return {"weights": ones, "copies": ones}
-    weights = check_weights(frame[roles.weights], roles.weights, name)
+    what = f"the weights {roles.weights!r} of the {name} table"
+    weights = _numbers(frame[roles.weights], what)
+    if not np.all(np.isfinite(weights) & (weights > 0)):
+        raise UserError(f"{what} must be positive numbers.")
     is_counted = roles.weights_are == "frequency"
     return {"weights": weights, "copies": weights if is_counted else ones}
 
@@ -303,16 +316,14 @@ def _read_assignment(
         return None
     if pm.SOURCES[number].role == "log":
         return np.zeros(len(frame))
+    return _numbers(frame[column], f"the assignment probabilities {column!r}")
+
+
+def _numbers(values: pd.Series, what: str) -> Float[np.ndarray, " n"]:
     try:
-        return frame[column].to_numpy(dtype=float, na_value=np.nan)
+        return values.to_numpy(dtype=float, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f"the assignment probabilities {column!r} must be numeric."
-        ) from error
-
-
-def _keeps_weights(roles: Roles) -> bool:
-    return roles.weights_are == "sampling"
+        raise UserError(f"{what} must be numeric.") from error
 
 
 def _join(

@@ -1,19 +1,33 @@
-"""What a fit leaves behind for the report: numbers and names, and no people."""
+"""What a fit leaves behind: a summary for the report, and all of it as a folder."""
 
 import dataclasses
+import hashlib
+import importlib.metadata
+import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 
-from pns_estimate.fit.fitting import CalibratedFit
-from pns_estimate.fit.strata import Compatibility
-from pns_estimate.methods import Method
-from pns_estimate.tables.columns import TwoValues
+from pns_estimate._errors import UserError
+from pns_estimate.methods import (
+    SAMPLERS,
+    Method,
+    MethodFit,
+    Sampler,
+    get_method,
+)
+from pns_estimate.tables.columns import Encoder, TwoValues
+from pns_estimate.tables.files import complete_folder
 from pns_estimate.tables.preparation import PreparedTables
+
+_FORMAT = 4
+_DIGESTS = "checksums.json"
+_CONTRADICTION = 0.05  # p-value below which the tables contradict each other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +49,11 @@ class HeldOutCurve:
     observed: list[float]
     units: list[float]
 
+    @classmethod
+    def of(cls, *parts: np.ndarray) -> "HeldOutCurve":
+        """Keeps the bins that have units, of what was predicted, observed and counted."""
+        return cls(*(part[parts[2] > 0].tolist() for part in parts))
+
 
 @dataclasses.dataclass(frozen=True)
 class DrawScale:
@@ -52,6 +71,22 @@ class Marginal:
 
     values: list[float]
     weight: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compatibility:
+    """The test of whether the two sources contradict each other."""
+
+    p_value: float  # of the hypothesis that they do not
+    strata: int  # how many were compared
+    constraint: str  # the inequality that comes nearest to failing
+    slack: float  # of that inequality, negative where it fails
+    statistic: float  # standard errors by which it fails
+
+    @property
+    def is_contradiction(self) -> bool:
+        """Whether the sources contradict each other."""
+        return self.p_value < _CONTRADICTION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,14 +156,15 @@ def _each(kind: type, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
 
 def summarize_fit(
     prepared: PreparedTables,
-    fit: CalibratedFit,
     method: Method,
+    learned: MethodFit,
+    calibration: pi.DrawCalibration | None,
     compatibility: Compatibility,
     seed: int | None = None,
 ) -> FitSummary:
     """Collects what the report shows; shares are weighted as the units are."""
-    history, meaning = fit.learned.history, prepared.meaning
-    reliability = _reliability(fit)
+    history, meaning = learned.history, prepared.meaning
+    reliability = _reliability(learned)
     curves = () if reliability is None else (*reliability.joint, *reliability.mu)
     layout = pb.BINARY
     names = [f"p{x}{y}" for x, y in np.ndindex(layout.joint_shape)]
@@ -149,12 +185,21 @@ def summarize_fit(
         steps=[] if history is None else history.step.tolist(),
         training=[] if history is None else history.training.tolist(),
         held_out=[] if history is None else history.held_out.tolist(),
-        reliability={n: _curve(*c) for n, c in zip(names, curves, strict=bool(curves))},
+        reliability={
+            n: HeldOutCurve.of(*c) for n, c in zip(names, curves, strict=bool(curves))
+        },
         ece_joint=None if reliability is None else reliability.ece_joint,
         ece_mu=None if reliability is None else reliability.ece_mu,
-        draw_scale=_draw_scale(fit.calibration),
-        notes=dict(fit.learned.notes),
-        residual=_residual(fit.learned.profile),
+        draw_scale=None
+        if calibration is None
+        else DrawScale(
+            calibration.draw_scale,
+            list(calibration.interval),
+            calibration.draw_scales.tolist(),
+            calibration.log_likelihood.tolist(),
+        ),
+        notes=dict(learned.notes),
+        residual=_residual(learned.profile),
         seed=seed,
         problems=list(prepared.problems),
     )
@@ -173,31 +218,14 @@ def _shares(rows: pm.Rows, source: int, num_rows: int) -> SourceSummary:
     return SourceSummary(num_rows, float(weights.sum()), treated, *rates)
 
 
-def _reliability(fit: CalibratedFit) -> pm.Reliability | None:
-    held_out = fit.learned.held_out
+def _reliability(learned: MethodFit) -> pm.Reliability | None:
+    held_out, atoms = learned.held_out, learned.held_out_atoms
     arms = np.sum(held_out.experimental, axis=(0, 2))
     if not np.sum(held_out.observational) > 0 or not arms.min() > 0:
         return None
-    atoms = fit.learned.held_out_atoms
     if atoms is None:
-        atoms = fit.sampler.atoms(held_out.z)
+        atoms = learned.sampler.atoms(np.asarray(held_out.z))
     return pm.measure_reliability(atoms, held_out)
-
-
-def _curve(*parts: np.ndarray) -> HeldOutCurve:
-    seen = parts[2] > 0  # predicted, observed, units
-    return HeldOutCurve(*(part[seen].tolist() for part in parts))
-
-
-def _draw_scale(calibration: pi.DrawCalibration | None) -> DrawScale | None:
-    if calibration is None:
-        return None
-    return DrawScale(
-        calibration.draw_scale,
-        list(calibration.interval),
-        calibration.draw_scales.tolist(),
-        calibration.log_likelihood.tolist(),
-    )
 
 
 def _residual(profile: pi.ResidualProfile | None) -> dict[str, Marginal] | None:
@@ -206,4 +234,96 @@ def _residual(profile: pi.ResidualProfile | None) -> dict[str, Marginal] | None:
     return {
         name: Marginal(*(part.tolist() for part in profile.marginal(name)))
         for name in profile.settings._fields
+    }
+
+
+class FittedState(NamedTuple):
+    """What a fit leaves behind, and all that predictions need."""
+
+    encoder: Encoder  # turns covariates into numbers
+    sampler: Sampler  # estimates and draws atoms
+    sample_size: float  # number of units behind the estimates, both tables together
+    summary: FitSummary  # what the report shows of data and fit
+
+
+def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> None:
+    """Writes a new folder, which appears when complete; no training data are in it."""
+    with complete_folder(folder) as aside:
+        SAMPLERS.save(state.sampler, aside / "sampler")
+        card = {
+            "format": _FORMAT,
+            "version": importlib.metadata.version("pns-estimate"),
+            "settings": settings,
+            "sample_size": state.sample_size,
+            "encoder": dataclasses.asdict(state.encoder),
+            "summary": dataclasses.asdict(state.summary),
+        }
+        (aside / "estimator.json").write_text(json.dumps(card, indent=1) + "\n")
+        digests = json.dumps(_digests(aside), indent=1)
+        (aside / _DIGESTS).write_text(digests + "\n")
+
+
+def load_state(folder: Path) -> tuple[dict[str, Any], FittedState]:
+    """Reads settings and state; raises UserError unless all of it is there."""
+    card = _read_card(folder)
+    _check_digests(folder)
+    try:
+        settings = dict(card["settings"])
+        get_method(settings["method"])  # a method that is not known is told
+        encoder = Encoder.from_json(card["encoder"])
+        summary = FitSummary.from_json(card["summary"])
+        sample_size = float(card["sample_size"])
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{folder} holds an incomplete model: estimator.json lacks {error}."
+        ) from error
+    try:
+        sampler = SAMPLERS.load(folder / "sampler")
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise UserError(f"{folder} holds an incomplete model: {error}") from error
+    return settings, FittedState(encoder, sampler, sample_size, summary)
+
+
+def _read_card(folder: Path) -> dict[str, Any]:
+    try:
+        card = json.loads((folder / "estimator.json").read_text())
+        found = card["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{folder} holds no model of pns-estimate, or an incomplete one."
+        ) from error
+    if found != _FORMAT:
+        raise UserError(
+            f"{folder} is in format {found}, and this version reads format {_FORMAT}; it "
+            f"was written by pns-estimate {card.get('version')}."
+        )
+    return card
+
+
+def _check_digests(folder: Path) -> None:
+    """Raises unless every file is as it was written."""
+    present = _digests(folder)
+    try:
+        expected = dict(json.loads((folder / _DIGESTS).read_text()))
+        changed = [n for n in ("estimator.json", *expected) if n not in present]
+        changed += [n for n, digest in expected.items() if present.get(n) != digest]
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{folder} holds an incomplete model: {_DIGESTS} cannot be read."
+        ) from error
+    if changed or "estimator.json" not in expected:
+        raise UserError(
+            f"{folder} holds an incomplete model: {(*changed, _DIGESTS)[0]} is missing, "
+            "cut short or changed; copy the whole folder again."
+        )
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Hashes every file below a folder, but for the file of the hashes."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / _DIGESTS
     }

@@ -1,1 +1,0 @@
-"""From encoded tables to what a fit leaves behind."""
