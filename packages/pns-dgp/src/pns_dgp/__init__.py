@@ -15,8 +15,10 @@ from pns_dgp._model import (
     truth_from_cells,
 )
 from pns_dgp._split import confounded_split
+from pns_dgp._worlds import FAMILIES, World, make_world
 
 __all__ = [
+    "FAMILIES",
     "LI_PANEL_SEEDS",
     "SOURCES",
     "PotentialOutcomes",
@@ -25,6 +27,7 @@ __all__ = [
     "Source",
     "StructuralModel",
     "Truth",
+    "World",
     "acic_model",
     "confounded_split",
     "export_benchmark",
@@ -32,6 +35,7 @@ __all__ = [
     "li_model_1",
     "load_acic_csv",
     "load_model",
+    "make_world",
     "random_curved_model",
     "random_li_model",
     "read_benchmark",

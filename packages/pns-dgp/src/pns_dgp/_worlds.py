@@ -1,0 +1,319 @@
+"""Worlds of many kinds, for studies of whether a method covers tables unlike any other.
+
+    Z: covariates of the family, some of them labels of categories
+    H_j ~ Bernoulli(pi_j), hidden;  D_j = H_j - pi_j
+    P(X=1 | Z, H)   = eps + (1 - 2 eps) sigmoid(f_choice(Z) + alpha . D)
+    P(Y_x=1 | Z, H) = sigmoid(f_x(Z) + beta_x . D)
+    Y_x = 1{eta <= P(Y_x=1 | Z, H)}, one eta ~ U(0, 1) for both arms
+
+A family says how Z is drawn and what the three functions f look like; a seed names their
+coefficients. Each f is standardized over the law of Z, so a family differs from another in
+shape and not in strength.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from pns_bounds import BINARY
+from scipy import special
+
+from pns_dgp._model import require
+from pns_dgp._thresholds import ThresholdModel
+
+_INDICES = 1 + BINARY.num_treatments  # f of the choice and of the outcome in each arm
+_NUM_HIDDEN = 3
+_EPSILON = 0.02  # least distance of P(X=1 | Z, H) from 0 and 1
+_REFERENCE_ROWS = 4096  # on which the functions are standardized
+_NUM_CITIES = 25
+
+Rows = Float[np.ndarray, "n d"]
+Function = Callable[[Rows], Float[np.ndarray, " n"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """How covariates are drawn, and what functions of them look like.
+
+    Attributes:
+      covariates: draws n rows.
+      function: draws a function of the covariates.
+      intercept: of the outcomes' logits; far below 0 makes the outcome rare.
+      strength: standard deviation of the logits over the covariates.
+      categories: columns that hold labels, not numbers.
+    """
+
+    covariates: Callable[[np.random.Generator, int], Rows]
+    function: Callable[[np.random.Generator], Function]
+    intercept: float = 0.0
+    strength: float = 1.2
+    categories: tuple[int, ...] = ()
+
+
+def _normals(d: int) -> Callable[[np.random.Generator, int], Rows]:
+    return lambda rng, n: rng.standard_normal((n, d))
+
+
+def _linear(d: int) -> Callable[[np.random.Generator], Function]:
+    def draw(rng: np.random.Generator) -> Function:
+        slopes = rng.standard_normal(d)
+        return lambda z: z @ slopes
+
+    return draw
+
+
+def _radial(rng: np.random.Generator) -> Function:
+    """Distances from two centers, and a product."""
+    centers, weights = rng.normal(0, 0.7, (2, 8)), rng.uniform(0.5, 1.5, 3)
+    i, j = rng.choice(8, 2, replace=False)
+    signs = rng.choice([-1, 1], 3)
+
+    def radial(z: Rows) -> Float[np.ndarray, " n"]:
+        parts = [np.linalg.norm(z - center, axis=-1) - 2.7 for center in centers]
+        parts.append(0.5 * z[..., i] * z[..., j])
+        return np.stack(parts, axis=-1) @ (weights * signs)
+
+    return radial
+
+
+def _trees(
+    d: int, num_trees: int = 12, depth: int = 3
+) -> Callable[[np.random.Generator], Function]:
+    """Draws sums of complete trees over uniform covariates."""
+
+    def draw(rng: np.random.Generator) -> Function:
+        column = rng.integers(0, d, (num_trees, depth))
+        cut = rng.uniform(0.2, 0.8, (num_trees, depth))
+        leaves = rng.standard_normal((num_trees, 2**depth))
+        powers = 2 ** np.arange(depth)
+
+        def trees(z: Rows) -> Float[np.ndarray, " n"]:
+            leaf = (z[..., column] > cut) @ powers  # [n, num_trees]
+            return np.take_along_axis(leaves, leaf.T, axis=1).sum(axis=0)
+
+        return trees
+
+    return draw
+
+
+def _mixed_covariates(rng: np.random.Generator, n: int) -> Rows:
+    """Draws a city, visits, an income, an age in years and two coins."""
+    shares = 1 / np.arange(1, _NUM_CITIES + 1)
+    city = rng.choice(_NUM_CITIES, n, p=shares / shares.sum())
+    visits, income = rng.negative_binomial(1.5, 0.3, n), rng.lognormal(3, 0.8, n)
+    age, coins = rng.integers(18, 80, n), rng.integers(0, 2, (2, n))
+    return np.stack([city, visits, income.round(1), age, *coins], axis=1).astype(float)
+
+
+def _mixed(rng: np.random.Generator) -> Function:
+    cities, slopes = rng.standard_normal(_NUM_CITIES), rng.standard_normal(5)
+    peak = rng.uniform(30, 60)
+
+    def mixed(z: Rows) -> Float[np.ndarray, " n"]:
+        income, old = np.log(z[..., 2]) - 3, np.abs(z[..., 3] - peak) / 15
+        parts = [np.sqrt(z[..., 1]), income, old, z[..., 4], z[..., 5] * income]
+        return cities[z[..., 0].astype(int)] + np.stack(parts, axis=-1) @ slopes
+
+    return mixed
+
+
+def _sines(rng: np.random.Generator) -> Function:
+    frequency, phase = rng.uniform(1, 3, 6), rng.uniform(0, 2 * np.pi, 6)
+    weights = rng.standard_normal(6)
+    return lambda z: np.sin(z * frequency + phase) @ weights
+
+
+def _integer_covariates(rng: np.random.Generator, n: int) -> Rows:
+    columns = [rng.integers(18, 91, n), rng.integers(0, 10, n), rng.binomial(5, 0.3, n)]
+    return np.stack(columns, axis=1).astype(float)
+
+
+def _integers(rng: np.random.Generator) -> Function:
+    regions, risk, peak = rng.standard_normal(10), rng.normal(), rng.uniform(30, 70)
+    slope = rng.normal()
+
+    def integers(z: Rows) -> Float[np.ndarray, " n"]:
+        old = (z[..., 0] - peak) / 20
+        return (
+            0.7 * regions[z[..., 1].astype(int)]
+            + risk * z[..., 2]
+            + slope * np.where(old > 0, old, 0.5 * old**2)
+        )
+
+    return integers
+
+
+def _wiggly(rng: np.random.Generator) -> Function:
+    frequency, phase = rng.uniform(1, 9, 4), rng.uniform(0, 2 * np.pi, 4)
+    weights = rng.standard_normal(4)
+    return lambda z: np.sin(z * frequency * np.pi + phase) @ weights
+
+
+def _sparse(rng: np.random.Generator) -> Function:
+    """Five of a hundred columns, one of them bent and two multiplied."""
+    a, b, c, d, e = rng.choice(100, 5, replace=False)
+    weights = rng.choice([-1, 1], 4) * rng.uniform(0.5, 1.5, 4)
+
+    def sparse(z: Rows) -> Float[np.ndarray, " n"]:
+        parts = [z[..., a], z[..., b], np.maximum(z[..., c], 0), z[..., d] * z[..., e]]
+        return np.stack(parts, axis=-1) @ weights
+
+    return sparse
+
+
+def _binaries(rng: np.random.Generator, n: int) -> Rows:
+    return (rng.random((n, 12)) < np.linspace(0.2, 0.8, 12)).astype(float)
+
+
+def _interactions(rng: np.random.Generator) -> Function:
+    """Single binaries, and products of three of them."""
+    main = rng.standard_normal(12) * 0.6
+    triples = np.stack([rng.choice(12, 3, replace=False) for _ in range(6)])
+    weights = rng.standard_normal(6)
+    return lambda z: z @ main + (2 * z - 1)[..., triples].prod(axis=-1) @ weights
+
+
+def _heavy_covariates(rng: np.random.Generator, n: int) -> Rows:
+    common = rng.standard_normal((n, 1))
+    return np.exp(0.7 * common + 0.7 * rng.standard_normal((n, 7))).round(2)
+
+
+def _heavy(rng: np.random.Generator) -> Function:
+    """Amounts that matter by their logarithms, and one that matters above a level."""
+    slopes, level = rng.standard_normal(7), rng.uniform(1, 3)
+    column, jump = rng.integers(7), rng.choice([-1.5, 1.5])
+    return lambda z: np.log(z + 0.05) @ slopes + jump * (z[..., column] > level)
+
+
+def _correlated_covariates(rng: np.random.Generator, n: int) -> Rows:
+    factors = np.random.default_rng(0).standard_normal(
+        (3, 20)
+    )  # the same in every world
+    noise = rng.standard_normal((n, 20))
+    return rng.standard_normal((n, 3)) @ factors / np.sqrt(3) + 0.5 * noise
+
+
+def _correlated(rng: np.random.Generator) -> Function:
+    slopes, (i, j) = rng.standard_normal(20), rng.choice(20, 2, replace=False)
+    return lambda z: z @ slopes / 3 + z[..., i] * z[..., j]
+
+
+def _uniforms(rng: np.random.Generator, n: int) -> Rows:
+    return rng.random((n, 10))
+
+
+FAMILIES: dict[str, Family] = {
+    "linear": Family(_normals(8), _linear(8)),
+    "rare": Family(_normals(8), _linear(8), intercept=-4.0, strength=0.8),
+    "radial": Family(_normals(8), _radial),
+    "trees": Family(_uniforms, _trees(10)),
+    "mixed": Family(_mixed_covariates, _mixed, categories=(0,)),
+    "rare_mixed": Family(_mixed_covariates, _mixed, -3.2, 0.9, categories=(0,)),
+    "sines": Family(_normals(6), _sines),
+    "integers": Family(_integer_covariates, _integers),
+    "wiggly": Family(lambda rng, n: rng.uniform(-1, 1, (n, 1)), _wiggly),
+    "sparse": Family(_normals(100), _sparse),
+    "interactions": Family(_binaries, _interactions),
+    "heavy": Family(_heavy_covariates, _heavy),
+    "correlated": Family(_correlated_covariates, _correlated),
+}
+"""Families by name."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class World(ThresholdModel):
+    """A member of a family; see the module's formulas for the symbols."""
+
+    num_labels: ClassVar[int] = _NUM_CITIES  # of a category
+
+    family: str
+    seed: int
+    hidden_choice: Float[np.ndarray, " k"]  # alpha
+    hidden_outcome: Float[np.ndarray, "arms k"]  # beta
+    intercept: Float[np.ndarray, " indices"]
+
+    def __post_init__(self) -> None:
+        """Checks the parameters and makes arrays of them."""
+        k = len(self.hidden_probs)
+        self._set_arrays(
+            hidden_probs=(k,),
+            hidden_choice=(k,),
+            hidden_outcome=(BINARY.num_treatments, k),
+            intercept=(_INDICES,),
+        )
+
+    @functools.cached_property
+    def _shapes(self) -> list[tuple[Function, float, float]]:
+        """Draws the functions f; with their means and standard deviations."""
+        rng = np.random.default_rng([self.seed, 1])
+        reference = self._covariates(np.random.default_rng(0), _REFERENCE_ROWS)
+        shapes = []
+        for _ in range(_INDICES):
+            function = FAMILIES[self.family].function(rng)
+            values = function(reference)
+            shapes.append((function, float(values.mean()), float(values.std())))
+        return shapes
+
+    @property
+    def num_covariates(self) -> int:
+        """How many covariates the learner sees."""
+        return self._covariates(np.random.default_rng(0), 1).shape[1]
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Columns that hold labels, not numbers."""
+        return FAMILIES[self.family].categories
+
+    def _covariates(self, rng: np.random.Generator, n: int) -> Rows:
+        return FAMILIES[self.family].covariates(rng, n)
+
+    def _probabilities(
+        self, z: Float[np.ndarray, "... d"], hidden: Shaped[np.ndarray, "... k"]
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
+        flat = z.reshape(-1, z.shape[-1])
+        strength = FAMILIES[self.family].strength
+        indices = [
+            intercept + strength * (function(flat) - mean).reshape(z.shape[:-1]) / sd
+            for (function, mean, sd), intercept in zip(
+                self._shapes, self.intercept, strict=True
+            )
+        ]
+        centered = hidden - self.hidden_probs
+        chance = special.expit(indices[0] + centered @ self.hidden_choice)
+        p_x = _EPSILON + (1 - 2 * _EPSILON) * chance
+        effects = zip(indices[1:], self.hidden_outcome, strict=True)
+        return p_x, special.expit(
+            np.stack([index + centered @ effect for index, effect in effects])
+        )
+
+
+def make_world(family: str, seed: int) -> World:
+    """Draws a world of a family.
+
+    Args:
+      family: a key of `FAMILIES`.
+      seed: names the coefficients; the same arguments give the same world anywhere.
+
+    Example:
+      >>> make_world("radial", seed=0).oracle(np.zeros((1, 8))).pns.round(3).tolist()
+      [0.107]
+    """
+    known = sorted(FAMILIES)
+    require(family in FAMILIES, "family", f"must be in {known}, got {family!r}.")
+    rng = np.random.default_rng([seed, 0])
+    # Signs of their own: what is hidden may help in one arm and harm in the other.
+    effect = rng.choice([-1, 1], (_INDICES, _NUM_HIDDEN))
+    effect = effect * rng.uniform(0.5, 2, (_INDICES, _NUM_HIDDEN))
+    intercept = rng.uniform(-0.5, 0.5, _INDICES)
+    intercept[1:] += FAMILIES[family].intercept
+    return World(
+        family=family,
+        seed=seed,
+        hidden_probs=rng.uniform(0.3, 0.7, _NUM_HIDDEN),
+        hidden_choice=effect[0],
+        hidden_outcome=effect[1:],
+        intercept=intercept,
+    )
