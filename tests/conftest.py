@@ -29,13 +29,9 @@ def run_program() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def small_default() -> str:
-    """Code to run first: the default method trains 4 small networks instead of 40."""
+    """Code to run first: the default method stacks ridge regressions alone."""
     return (
         "import pns_estimate as _pe, pns_models as _pm\n"
-        "_member = _pm.Recipe(\n"
-        "    _pm.AnchoredConfig(_pm.Backbone(width=32, depth=1, bottleneck=3)),\n"
-        "    _pm.make_member_training(max_steps=300),\n"
-        ")\n"
-        "_small = _pe.CrossFitRecipe((_member,), num_folds=2, members_per_fold=2)\n"
+        "_small = _pe.CrossFitRecipe((_pm.LEARNERS['ridge'],), 2, 2)\n"
         "object.__setattr__(_pe.METHODS['crossfit'], 'recipe', _small)\n"
     )

@@ -91,7 +91,7 @@ def test_a_learner_from_outside_is_cross_fitted_and_survives_saving(
 ):
     """With one binary covariate logistic regressions reach the frequencies."""
     recipe = pe.CrossFitRecipe(
-        portfolio=(example["Logistic"](),), num_folds=3, members_per_fold=2
+        learners=(example["Logistic"](),), num_folds=3, members_per_fold=2
     )
     estimator = pe.PnsEstimator(recipe=recipe, progress=False, num_draws=400)
     estimator.fit(*tables, treatment="x", outcome="y")
@@ -103,7 +103,8 @@ def test_a_learner_from_outside_is_cross_fitted_and_survives_saving(
         assert abs(atoms.loc[z, "mu1"] - trial[trial["x"]]["y"].mean()) < 0.02
     found = estimator.intervals(rows)
     assert (found["lower"] < found["bound_upper"]).all()
-    assert "Logistic(" in " ".join(estimator.summary_.notes.values())
+    note = estimator.summary_.notes["logistic regression"]
+    assert note.startswith("weight 100% (log) and 100% (trial)")
     estimator.save(tmp_path / "model")
     loaded = pe.PnsEstimator.load(tmp_path / "model")
     pd.testing.assert_frame_equal(loaded.intervals(rows), found)

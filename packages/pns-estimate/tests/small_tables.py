@@ -43,11 +43,17 @@ def small_recipe(kind="epinet"):
         "anchored": pm.AnchoredConfig(backbone),
     }.get(kind)
     if kind == "crossfit":
-        narrow = pm.AnchoredConfig(dataclasses.replace(backbone, bottleneck=2))
-        member = pm.Recipe(narrow, pm.make_member_training(max_steps=60))
-        return CrossFitRecipe((member,), num_folds=3, members_per_fold=2)
+        learners = (pm.LEARNERS["ridge"],)
+        return CrossFitRecipe(learners, num_folds=3, members_per_fold=2)
     training = pm.TrainConfig(max_steps=60, eval_every=20, data_noise="exponential")
     return pm.Recipe(network, training)
+
+
+def small_networks(name="small networks", max_steps=60):
+    """A learner of networks that train in seconds."""
+    backbone = pm.Backbone(width=16, depth=1, activation="silu", bottleneck=2)
+    training = pm.make_member_training(max_steps=max_steps)
+    return pm.NetworkLearner(pm.Recipe(pm.AnchoredConfig(backbone), training), name)
 
 
 @pe.SAMPLERS.register

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pns_estimate as pe
 import pns_infer as pi
+import pns_models as pm
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -175,6 +176,20 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         (
             (*FIT, "--method=forest", "--out=o"),
             "--method must be one of ",
+        ),
+        (
+            (*FIT, "--learners=ridge,forest", "--out=o"),
+            "of ridge, splines, trees, networks, networks_2, networks_3, each once, got",
+        ),
+        ((*FIT, "--learners=ridge,ridge", "--out=o"), "each once, got 'ridge'."),
+        ((*FIT, "--learners=", "--out=o"), "each once, got none."),
+        (
+            (*FIT, "--learners=ridge", "--method=epinet", "--out=o"),
+            "--learners is for --method=crossfit.",
+        ),
+        (
+            ("--load=m", "--predict=people.csv", "--learners=ridge", "--out=o"),
+            "leave out --learners",
         ),
         ((*FIT, "--weights_are=foo", "--out=o"), "--weights_are=foo: value should be"),
         (
@@ -707,6 +722,26 @@ def test_help_lists_the_flags_of_this_program_alone_by_section(in_process):
 
 def test_methods_of_the_help_are_those_of_the_registry():
     assert {*_flags.METHOD_NAMES, "linear", "folded"} == set(pe.METHODS)
+
+
+def test_learners_of_the_help_are_those_of_the_registry_in_its_order():
+    assert list(_flags.LEARNER_NAMES) == list(pm.LEARNERS)
+
+
+def test_the_learners_that_are_asked_for_are_stacked_and_no_others(folder, in_process):
+    done = in_process(
+        *(*FIT, "--predict=people.csv", "--num_draws=200", "--out=two"),
+        "--learners=splines,ridge",
+    )
+    assert done.returncode == 0, done.stderr
+    config = json.loads((folder / "two" / "config.json").read_text())
+    assert config["learners"] == ["splines", "ridge"]
+    notes = list(pe.PnsEstimator.load(folder / "two" / "model").summary_.notes)
+    assert notes[:3] == ["additive splines", "ridge regression", "the stack of these"]
+    others = {each.name for each in pm.LEARNERS.values()} - set(notes)
+    assert len(others) == 4
+    report = (folder / "two" / "report.html").read_text()
+    assert notes[0] in report and not any(name in report for name in others)
 
 
 def test_help_and_mistakes_in_flags_import_nothing_heavy():

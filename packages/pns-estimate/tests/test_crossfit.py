@@ -1,6 +1,7 @@
 """The cross-fitted method: cells and their counts, draws by cell, no cells at all."""
 
 import dataclasses
+import re
 
 import jax
 import numpy as np
@@ -10,12 +11,12 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 import pytest
-from pns_estimate.methods import crossfit
-from pns_estimate.methods.crossfit import CROSSFIT
+from pns_estimate.methods.crossfit import CROSSFIT, CrossFitRecipe
 from pns_estimate.methods.residual import CellCounts, ResidualSampler, choose_cells
-from pns_estimate.methods.ridge import RidgeSampler
+from pns_estimate.methods.stack import StackSampler
 from pns_models import _placement
-from small_tables import deal_rows, draw_table, fit, small_recipe
+from small_stacks import SlopeMembers
+from small_tables import deal_rows, draw_table, fit, small_networks, small_recipe
 
 
 class OneLaw:
@@ -101,62 +102,6 @@ def test_people_of_a_cell_share_their_draws_and_others_get_the_models(sampler):
     assert np.abs(other.mu - drawn.mu).max() > 0.01
 
 
-@pytest.fixture
-def ridges():
-    """The outcome of arm 1 is twice as likely where z0 > 0, the log as before."""
-    bins = 4096
-    half = (np.arange(bins) >= bins // 2)[:, None, None]
-    odds = np.log([[1.0, 1.0], [0.75, 1.25]]) * half
-    return RidgeSampler(
-        OneLaw(),
-        pi.RidgeCorrection(
-            directions=np.eye(2),
-            offsets=np.zeros(2),
-            observational=np.zeros((2, bins, 1, 4)),
-            experimental=np.stack([odds, 0 * odds]),
-            windows=np.array([[0, 0], [0.1, 0]]),
-        ),
-    )
-
-
-def test_a_ridge_moves_estimates_and_draws_where_it_says_so(ridges, tmp_path):
-    z = np.array([[-1, 0], [1, 0]], np.float32)
-    np.testing.assert_allclose(ridges.atoms(z).mu, [[0.5, 0.5], [0.5, 0.625]])
-    drawn = ridges.draws(jax.random.key(0), z, 3)
-    np.testing.assert_allclose(drawn.mu[2], ridges.atoms(z).mu, rtol=1e-6)
-    np.testing.assert_allclose(drawn.joint, 0.25, rtol=1e-6)
-    assert ridges.has_draws and not ridges.is_posterior
-
-
-@pytest.mark.slow
-def test_a_fit_is_corrected_along_its_indices_and_saved_with_it(tmp_path):
-    """Outcomes alternate along age, which networks of 60 steps do not follow."""
-    tables = draw_table(6000, False, 7), draw_table(4000, True, 8)
-    rng = np.random.default_rng(0)
-    for table in tables:
-        stripes = rng.random(len(table)) < 0.1 + 0.6 * (table["age"] // 10 % 2)
-        table["y"] = stripes.astype(int)
-    covariates = ["age", "member"]
-    estimator = fit(
-        *tables,
-        method="crossfit",
-        covariates=covariates,
-        recipe=small_recipe("crossfit"),
-    )
-    inner = estimator._state.sampler.inner.inner
-    assert isinstance(inner, RidgeSampler) and inner.correction.windows[1, 0] > 0
-    notes = estimator.summary_.notes
-    (said,) = [text for label, text in notes.items() if "say of the trial" in label]
-    assert "best predicts the outcome (within" in said
-    atoms = estimator.atoms(pd.DataFrame({"age": [35, 45], "member": [True, True]}))
-    np.testing.assert_allclose(atoms["mu1"], [0.7, 0.1], atol=0.15)
-    people = tables[1][covariates][:20]
-    before = estimator.intervals(people)
-    estimator.save(tmp_path / "model")
-    after = pe.PnsEstimator.load(tmp_path / "model").intervals(people)
-    pd.testing.assert_frame_equal(before, after)
-
-
 def test_small_cells_are_not_kept():
     z = np.array([[0.0], [1.0], [0.0], [2.0]], np.float32)
     cell = np.array([0, 1, 0, 2])
@@ -187,24 +132,89 @@ def test_covariates_may_repeat_without_any_cell_of_ten(tmp_path):
     pd.testing.assert_frame_equal(again, answer)
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_stuck_networks_are_replaced_where_nobody_has_a_twin(monkeypatch, is_shared):
-    class SeenError(Exception):
-        """Ends the fit once the networks would be trained."""
+@pytest.mark.parametrize(("units", "joins"), [(5999, False), (6000, True)])
+def test_networks_join_the_stack_from_6000_units_of_both_tables_on(units, joins):
+    networks = dataclasses.replace(small_networks(), min_units=6000)
+    learners = (pm.LEARNERS["ridge"], networks)
+    recipe = CrossFitRecipe(learners, num_folds=2, members_per_fold=2)
+    tables = draw_table(4000, False, 0), draw_table(units - 4000, True, 1)
+    rows = deal_rows(CROSSFIT, tables, recipe)
+    note = CROSSFIT.fit(jax.random.key(0), rows, recipe).notes[networks.name]
+    if joins:
+        assert "loss on data not seen" in note
+    else:
+        assert note == "left out: there are 5,999 rows, and networks need 6,000."
 
-    def cross_fit(*arguments, replaces_stuck):
-        raise SeenError(replaces_stuck)
 
-    rng = np.random.default_rng(0)
-    tables = []
-    for size in (400, 300):
-        z = rng.integers(0, 2, size) if is_shared else rng.normal(size=size)
-        x, y = rng.integers(0, 2, (2, size))
-        tables.append(pd.DataFrame({"z": z, "x": x, "y": y}))
-    recipe = small_recipe("crossfit")
-    rows = deal_rows(CROSSFIT, tables, recipe, ["z"])
-    monkeypatch.setattr(pm, "cross_fit", cross_fit)
-    with pytest.raises(SeenError, match=str(not is_shared)):
+def test_all_networks_of_the_default_need_6000_units_and_nothing_else_does():
+    least = {
+        name: learner.min_units
+        for name, learner in pm.LEARNERS.items()
+        if isinstance(learner, pm.NetworkLearner)
+    }
+    assert least == dict.fromkeys(["networks", "networks_2", "networks_3"], 6000)
+    assert CROSSFIT.recipe.learners == tuple(pm.LEARNERS.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Failing:
+    """Fits nothing."""
+
+    name: str = "a broken learner"
+
+    def fit(self, key, resamples, context):
+        raise FloatingPointError("the loss is not finite.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Useless:
+    """Says of everybody what nearly nobody does."""
+
+    name: str = "a useless learner"
+
+    def fit(self, key, resamples, context):
+        fold = resamples.member_fold
+        slopes = np.zeros((len(fold), 3, 6), np.float32)
+        slopes[:, -1] = [6, 0, 0, -6, 9, -9]
+        return SlopeMembers(fold, slopes)
+
+
+def test_notes_name_every_class_with_its_weights_or_the_reason_why_it_has_none(tables):
+    learners = (Useless(), pm.LEARNERS["ridge"], Failing(), pm.LEARNERS["splines"])
+    recipe = CrossFitRecipe(learners, num_folds=2, members_per_fold=2)
+    rows = deal_rows(CROSSFIT, tables, recipe)
+    with pytest.warns(UserWarning, match="a broken learner was left out: the loss"):
+        learned = CROSSFIT.fit(jax.random.key(0), rows, recipe)
+    notes = learned.notes
+    assert list(notes)[:5] == [each.name for each in learners] + ["the stack of these"]
+    assert notes["a broken learner"].startswith("left out: ")
+    assert notes["a broken learner"].endswith("the loss is not finite.")
+    assert notes["a useless learner"].startswith("no weight; loss on data not seen ")
+    stack = learned.sampler.inner.stack
+    assert stack.names == ("ridge regression", "additive splines")
+    np.testing.assert_allclose(stack.weights.sum(axis=0), 1, rtol=1e-9)
+    for name, weights in zip(stack.names, stack.weights, strict=True):
+        said = re.match(
+            r"weight (\d+)% \(log\) and (\d+)% \(trial\); loss", notes[name]
+        )
+        np.testing.assert_allclose(
+            np.array(said.groups(), float) / 100, weights, atol=0.006
+        )
+    # The loss of the stack by the held-out atoms themselves.
+    atoms, held_out = learned.held_out_atoms, learned.held_out
+    arms = np.stack([1 - atoms.mu, atoms.mu], axis=-1)
+    losses = [
+        -(counts * np.log(law)).sum() / counts.sum()
+        for counts, law in zip(held_out[1:], (atoms.joint, arms), strict=True)
+    ]
+    found = re.findall(r"\d\.\d{4}", notes["the stack of these"])
+    np.testing.assert_allclose(np.array(found[:2], float), losses, atol=2e-3)
+
+
+def test_a_fit_of_which_all_learners_fail_raises_their_error(tables):
+    recipe = CrossFitRecipe((Failing(),), num_folds=2, members_per_fold=2)
+    rows = deal_rows(CROSSFIT, tables, recipe)
+    with pytest.raises(FloatingPointError, match="not finite"):
         CROSSFIT.fit(jax.random.key(0), rows, recipe)
 
 
@@ -214,22 +224,18 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     shared = fit(*tables, method="crossfit", recipe=recipe)
     assert isinstance(shared._state.sampler.inner, ResidualSampler)
     assert "people of the log" in " ".join(shared.summary_.notes.values())
-    # Where there are cells the networks' differences count in full.
-    np.testing.assert_array_equal(
-        shared._state.sampler.inner.profile.settings.draw_scale, 1.0
-    )
     rng = np.random.default_rng(0)
     unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
     alone = fit(*unique, method="crossfit", recipe=recipe)
-    assert alone._state.sampler.inner.draw_scale >= 1
-    assert "similar covariates" in " ".join(alone.summary_.notes.values())
+    assert isinstance(alone._state.sampler.inner, StackSampler)
+    assert "people of the log" not in " ".join(alone.summary_.notes.values())
     without = dataclasses.replace(recipe, least_cell_size=None)
     refused = fit(*tables, method="crossfit", recipe=without)
     assert not hasattr(refused._state.sampler.inner, "cells")
 
 
 @pytest.mark.slow
-def test_every_row_has_the_answer_of_networks_that_did_not_see_its_group(tables):
+def test_every_row_has_the_answer_of_members_that_did_not_see_its_group(tables):
     site, recipe = np.arange(5000) % 40, small_recipe("crossfit")
     rows = deal_rows(CROSSFIT, tables, recipe, ["member"], groups=site)
     learned = CROSSFIT.fit(jax.random.key(0), rows, recipe)
@@ -351,7 +357,8 @@ def test_intervals_are_narrower_with_more_people():
 @pytest.mark.slow
 def test_a_fit_goes_on_from_its_own_checkpoints_alone(tmp_path, monkeypatch):
     tables = draw_table(800, False, 7), draw_table(600, True, 8)
-    options = {"method": "crossfit", "recipe": small_recipe("crossfit")}
+    recipe = CrossFitRecipe((small_networks(),), num_folds=3, members_per_fold=2)
+    options = {"method": "crossfit", "recipe": recipe}
     options |= {"covariates": ["age", "member"], "checkpoint_dir": tmp_path}
     whole = fit(*tables, **options)
 
@@ -365,18 +372,3 @@ def test_a_fit_goes_on_from_its_own_checkpoints_alone(tmp_path, monkeypatch):
     for others, seed in ((tables, 1), ((tables[0][1:], tables[1]), 0)):
         with pytest.raises(AssertionError, match="trained again"):
             fit(*others, **options, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("shared", "scale"),
-    [
-        (pi.SharedError(3.5, 0.5), 2.0),  # sqrt(1 + 3)
-        (pi.SharedError(0.4, 0.5), 1.0),  # within its standard error
-    ],
-)
-def test_a_shared_error_adds_to_the_networks_differences(monkeypatch, shared, scale):
-    monkeypatch.setattr(crossfit, "_find_shared_error", lambda *_: shared)
-    corrected = crossfit._Corrected("networks", None, None)
-    recipe = crossfit.CrossFitRecipe()
-    sampler = crossfit._make_sampler(None, None, corrected, False, recipe)
-    assert sampler.inner == "networks" and sampler.draw_scale == pytest.approx(scale)

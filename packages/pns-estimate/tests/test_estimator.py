@@ -213,7 +213,7 @@ def test_too_few_people_are_told_by_the_network(tables):
 
 @pytest.mark.slow
 def test_the_front_door_covers_the_truth():
-    """A model of the Li family that nothing was tuned on; 500 people, fewer networks."""
+    """A model of the Li family that nothing was tuned on; 500 people, fewer learners."""
     model = pns_dgp.random_li_model(991)
     frames = []
     for number, source, n in (
@@ -223,9 +223,8 @@ def test_the_front_door_covers_the_truth():
         sample = model.sample(jax.random.key(number), n, source)
         frame = pd.DataFrame(np.asarray(sample.z).astype(int)).add_prefix("z")
         frames.append(frame.assign(x=np.asarray(sample.x), y=np.asarray(sample.y)))
-    training = pm.make_member_training(max_steps=600)
-    member = pm.Recipe(pm.PORTFOLIO[0][0].network, training)
-    recipe = pe.CrossFitRecipe((member,), members_per_fold=2)
+    learners = tuple(pm.LEARNERS[name] for name in ("ridge", "trees"))
+    recipe = pe.CrossFitRecipe(learners, members_per_fold=2)
     estimator = pe.PnsEstimator(recipe=recipe, progress=False, num_draws=1000)
     estimator.fit(*frames, treatment="x", outcome="y")
     population = model.sample_population(jax.random.key(2), 500)

@@ -11,8 +11,9 @@ import pytest
 from pns_estimate.answers.prediction import Draws
 from pns_estimate.methods.network import NetworkSampler
 from pns_estimate.methods.residual import CellCounts, ResidualSampler
-from pns_estimate.methods.ridge import RidgeSampler
 from pns_estimate.methods.scaled import ScaledSampler
+from pns_estimate.methods.stack import StackSampler
+from small_stacks import make_stack
 
 KEY, NUM_DRAWS = jax.random.key(0), 50
 
@@ -40,21 +41,6 @@ def model():
     )
     network = config.make(jax.random.key(1), 2)
     return pm.FittedModel(network, pm.Recipe(config), scale)
-
-
-def add_ridge(inner):
-    bins = 4096
-    slope = np.linspace(-0.5, 0.5, bins)[:, None, None]
-    return RidgeSampler(
-        inner,
-        pi.RidgeCorrection(
-            directions=np.eye(2),
-            offsets=np.zeros(2),
-            observational=np.stack([slope * [[0.0, 1, 0, 1]], 0 * slope * [[1.0] * 4]]),
-            experimental=np.stack([slope * np.array([[0.0, 1], [0, 2]])] * 2),
-            windows=np.full((2, 2), 0.1),
-        ),
-    )
 
 
 def add_counts(inner):
@@ -87,8 +73,8 @@ def assert_close(found, wanted):
 
 @pytest.mark.parametrize(
     "wrappers",
-    [(), (add_scale,), (add_ridge,), (add_ridge, add_scale, add_scale)],
-    ids=["alone", "scaled", "ridge", "all"],
+    [(), (add_scale,), (add_scale, add_scale)],
+    ids=["alone", "scaled", "twice"],
 )
 def test_draws_from_factors_are_those_of_a_pass_per_index(model, wrappers):
     fast, slow = NetworkSampler(model), PerIndex(model)
@@ -107,7 +93,7 @@ def test_draws_from_factors_are_those_of_a_pass_per_index(model, wrappers):
 def test_a_residual_scales_the_same_draws_by_its_settings(model):
     z = draw_people(70)
     (fast, settings), (slow, same) = (
-        add_counts(add_ridge(inner))._draw_inner(KEY, z, NUM_DRAWS, seed=3)
+        add_counts(inner)._draw_inner(KEY, z, NUM_DRAWS, seed=3)
         for inner in (NetworkSampler(model), PerIndex(model))
     )
     assert_close(fast, slow)
@@ -115,12 +101,19 @@ def test_a_residual_scales_the_same_draws_by_its_settings(model):
     assert len(set(settings.draw_scale)) == 2
 
 
+@pytest.fixture(params=["network", "stack"])
+def inner(request, model):
+    if request.param == "network":
+        return NetworkSampler(model)
+    return StackSampler(make_stack())
+
+
 @pytest.mark.parametrize("wrap", [add_counts, add_scale])
 def test_an_answer_does_not_depend_on_who_else_is_asked_about_nor_on_their_order(
-    model, wrap
+    inner, wrap
 ):
     """Draws are made in blocks of other sizes, filled up and on several threads."""
-    sampler, z = wrap(add_ridge(NetworkSampler(model))), draw_people(600)
+    sampler, z = wrap(inner), draw_people(600)
 
     def answer(chosen):
         draws = Draws(sampler, KEY, z[chosen], 200)
@@ -136,8 +129,8 @@ def test_an_answer_does_not_depend_on_who_else_is_asked_about_nor_on_their_order
 
 
 @pytest.mark.parametrize("wrap", [add_counts, add_scale])
-def test_other_people_or_another_seed_compile_nothing(model, wrap, num_compiled):
-    sampler, z = wrap(add_ridge(NetworkSampler(model))), draw_people(700)
+def test_other_people_or_another_seed_compile_nothing(inner, wrap, num_compiled):
+    sampler, z = wrap(inner), draw_people(700)
 
     def ask(num_people, seed):
         draws = Draws(sampler, jax.random.key(seed), z[:num_people], 200)

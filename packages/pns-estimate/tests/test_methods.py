@@ -28,7 +28,11 @@ def test_every_method_keeps_the_protocol_and_survives_saving(name, tables, tmp_p
     rows = deal_rows(method, tables, recipe)
     learned = method.fit(jax.random.key(0), rows, recipe)
     sampler = learned.sampler
-    assert len(learned.held_out.z) and len(learned.history.step)
+    assert len(learned.held_out.z)
+    if name == "crossfit":  # a ridge, which takes no steps
+        assert learned.history is None
+    else:
+        assert len(learned.history.step)
     pe.SAMPLERS.save(sampler, tmp_path / "sampler")
     loaded = pe.SAMPLERS.load(tmp_path / "sampler")
     z = rows.z[:7]

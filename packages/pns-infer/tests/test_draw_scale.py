@@ -262,21 +262,52 @@ def test_scaled_coefficients_are_scaled_draws(scale):
     assert_close(draws.scale(scale).atoms(), pi.scale_draws(draws.atoms(), scale))
 
 
-def test_a_shifted_center_shifts_draws_also_at_a_limit():
-    draws, rng = make_draws(), np.random.default_rng(1)
-    old = link(draws.center)
-    new = link(draws.center + rng.normal(size=(NUM_POINTS, 6)))
-    new.mu[:9] = new.joint[:9, :, 1]  # the least that is allowed
-    wanted = pi.shift_draws(draws.atoms(), old, new)
-    assert_close(draws.shift(old, new).atoms(), wanted)
+def link_freely(raw):
+    """Softmax, logistic function and the limits of each arm, by scipy."""
+    joint = special.softmax(raw[..., :4], axis=-1).reshape(*raw.shape[:-1], 2, 2)
+    mu = special.expit(raw[..., 4:])
+    limits = joint[..., 1], 1 - joint[..., 0]  # P(x, 1) and 1 - P(x, 0)
+    return mu, pb.Atoms(joint, np.minimum(np.maximum(mu, limits[0]), limits[1]))
 
 
-def test_a_chain_of_steps_is_the_same_chain_on_linked_draws():
-    draws, scale = make_draws(), np.linspace(0.5, 1.5, NUM_DRAWS)
-    old, new = link(draws.center), link(0.5 * draws.center)
-    found = draws.scale(0.7).shift(old, new).scale(scale).atoms()
-    wanted = pi.scale_draws(draws.atoms(), 0.7)
-    assert_close(found, pi.scale_draws(pi.shift_draws(wanted, old, new), scale))
+def test_a_free_arm_is_its_logit_moved_between_the_limits_of_the_joint_law():
+    draws = make_draws()._replace(link="free")
+    raw = np.array([draws.center + draws.factors @ one for one in draws.coefficients])
+    mu, wanted = link_freely(raw)
+    found = draws.atoms()
+    assert_close(found, wanted)
+    assert_close(found, pb.project_to_compatible(pb.Atoms(wanted.joint, mu)))
+    moved = ~np.isclose(found.mu, mu)
+    assert 0.1 < moved.mean() < 0.9  # both kinds of numbers are there
+    anchored = draws._replace(link="anchored").atoms()
+    np.testing.assert_array_equal(found.joint, anchored.joint)
+    assert np.abs(found.mu - anchored.mu).max() > 0.1
+
+
+def test_free_draws_are_scaled_before_they_are_linked():
+    draws = make_draws()._replace(link="free")
+    mean = draws.coefficients.mean(axis=0)
+    moved = mean + 0.3 * (draws.coefficients - mean)
+    raw = np.array([draws.center + draws.factors @ one for one in moved])
+    assert_close(draws.scale(0.3).atoms(), link_freely(raw)[1])
+
+
+def test_a_million_extreme_free_numbers_are_exactly_compatible_in_float32():
+    """Logits up to hundreds, ties and the limits themselves; no tolerance."""
+    rng = np.random.default_rng(0)
+    size, num_draws = 2000, 500
+    center = rng.normal(size=(size, 6)) * 10.0 ** rng.uniform(-3, 2, (size, 1))
+    center[:200, 4:] = np.inf
+    center[200:400, 4:] = -np.inf
+    center[400:600, :4] = 0.0
+    factors = rng.normal(size=(size, 6, 2)) * 10.0 ** rng.uniform(-3, 2, (size, 1, 1))
+    coefficients = rng.normal(size=(num_draws, 2))
+    parts = (part.astype(np.float32) for part in (center, factors, coefficients))
+    atoms = pi.LinearDraws(*parts, "free").atoms()
+    assert atoms.joint.dtype == atoms.mu.dtype == np.float32
+    assert atoms.mu.shape == (num_draws, size, 2)
+    assert np.all(pb.is_compatible(atoms))
+    assert np.all((atoms.mu >= 0) & (atoms.mu <= 1))
 
 
 def test_a_scale_of_the_wrong_length_is_told():

@@ -57,12 +57,10 @@ def simulate(strength, num_cells, units, num_folds=2, seed=0):
     return rows, observational, experimental, cell
 
 
-def profile_of(rows, observational, experimental, cell, num_members=2):
+def profile_of(rows, observational, experimental, cell):
     rng = np.random.default_rng(1)
-    members = repeat(rows, 2)
-    return pi.profile_residual(
-        rng, members, observational, experimental, cell, num_members
-    )
+    draws = repeat(rows, 2)
+    return pi.profile_residual(rng, draws, observational, experimental, cell)
 
 
 def mean_log_strengths(profile):
@@ -96,7 +94,7 @@ def test_the_profile_finds_strength_and_that_all_counts_are_new(right):
 
 
 def test_the_profile_is_the_urns_probability_of_each_fold_given_the_others(right):
-    """Row by row with loops, at the best point; members are equal, so draws are too."""
+    """Row by row with loops, at the best point; draws are equal."""
     (rows, observational, experimental, cell), profile = right
     best = int(np.argmax(profile.log_likelihood))
     setting = pi.ResidualSettings(*(field[best] for field in profile.settings))
@@ -167,35 +165,11 @@ def test_a_wrong_model_gets_less_strength_from_any_labels_of_cells(right):
 
 
 def vary(rows, noise):
-    """Moves one outcome of the log by noise [members, n] on the scale of logarithms."""
+    """Moves one outcome of the log by noise [num_draws, n] on the scale of logarithms."""
     raw = np.log(rows.joint[None]) + np.zeros((len(noise), 1, 1, 1))
     raw[..., 1, 1] += noise
     joint = np.exp(raw) / np.exp(raw).sum(axis=(-2, -1), keepdims=True)
     return pb.project_to_compatible(pb.Atoms(joint, repeat(rows, len(noise)).mu))
-
-
-def test_members_who_differ_where_they_err_and_the_ensembles_mean_counts():
-    """Means of two members err as much as the members differ: the right scale is 1.
-
-    They are right at every second cell, so no strength explains both. A scale s for the
-    mean of 2 members is sqrt(s^2 - 1/2 + 1/8) for that of 8.
-    """
-    rows, observational, experimental, _ = simulate(np.inf, 150, 300)
-    errs = 0.6 * (np.arange(300) % 2)
-    error = np.random.default_rng(3).standard_normal(300)
-    members = vary(rows, errs * (error + np.array([[1], [-1]]) / np.sqrt(2)))
-    profile = pi.profile_residual(
-        np.random.default_rng(1),
-        members,
-        observational,
-        experimental,
-        np.arange(300),
-        8,
-    )
-    allowed = np.sqrt(np.maximum(np.array([0, 0.5, 1, 1.5]) ** 2 - 3 / 8, 0))
-    scales = profile.settings.draw_scale
-    assert np.all(np.isclose(scales[:, None], allowed).any(axis=1))
-    np.testing.assert_allclose(profile.mean().draw_scale[0], np.sqrt(5 / 8), atol=0.3)
 
 
 def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
@@ -209,7 +183,7 @@ def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
     noise += rng.standard_normal(300) - noise.mean(axis=0)
     draws = vary(rows, 0.6 * (np.arange(300) % 2) * noise)
     profile = pi.profile_residual(
-        rng, draws, observational, experimental, np.arange(300), np.inf
+        rng, draws, observational, experimental, np.arange(300)
     )
     allowed = np.sqrt(np.maximum(np.array([0, 0.5, 1, 1.5]) ** 2 - 1 / 16, 0))
     scales = profile.settings.draw_scale
@@ -218,11 +192,11 @@ def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
 
 
 def test_a_scale_that_is_given_is_kept_and_the_rest_is_judged_beside_it(right):
-    """For the mean of 2 members it is sqrt(0.8^2 + 1/2 - 1/8): equal members, no matter."""
+    """Of equal draws no scale changes anything."""
     rows, observational, experimental, cell = right[0]
     profile = pi.profile_residual(
         np.random.default_rng(1),
-        *(repeat(rows, 2), observational, experimental, cell, 8),
+        *(repeat(rows, 2), observational, experimental, cell),
         draw_scale=0.8,
     )
     np.testing.assert_array_equal(profile.settings.draw_scale, 0.8)
@@ -234,17 +208,29 @@ def test_a_scale_that_is_given_is_kept_and_the_rest_is_judged_beside_it(right):
     less = [
         pi.profile_residual(
             np.random.default_rng(1),
-            *(differ, observational, experimental, cell, 2),
+            *(differ, observational, experimental, cell),
             draw_scale=scale,
         )
         for scale in (0.0, 1.0)
     ]
-    # What members explain is not left to the residual.
+    # What draws explain is not left to the residual.
     assert mean_log_strengths(less[0])[0] < mean_log_strengths(less[1])[0]
+    # A scale of 1 for the mean of two draws is sqrt(1 - 1/2) for the mean of all.
+    both = [
+        pi.profile_residual(
+            np.random.default_rng(1),
+            *(differ, observational, experimental, cell),
+            draw_scale=scale,
+        )
+        for scale in (np.sqrt(0.5), None)
+    ]
+    same = np.isclose(both[1].settings.draw_scale, np.sqrt(0.5))
+    best = both[1].log_likelihood[same].max()
+    np.testing.assert_allclose(both[0].log_likelihood.max(), best, rtol=1e-9)
     with pytest.raises(pb.InputError, match="draw_scale must be at least 0"):
         pi.profile_residual(
             np.random.default_rng(1),
-            *(differ, observational, experimental, cell, 8),
+            *(differ, observational, experimental, cell),
             draw_scale=-1.0,
         )
 
@@ -260,7 +246,7 @@ def test_a_flat_likelihood_leaves_a_uniform_variance(monkeypatch):
     counts[0, 0, 0] = 1
     profile = pi.profile_residual(
         np.random.default_rng(0),
-        *(repeat(repeat(MODEL, 1), 2), counts, counts, np.zeros(1, int), 2),
+        *(repeat(repeat(MODEL, 1), 2), counts, counts, np.zeros(1, int)),
     )
     both = profile.settings.observational_strength == (
         profile.settings.experimental_strength
@@ -295,15 +281,15 @@ def test_a_law_that_varies_is_averaged_over():
 
 
 def test_the_variance_is_in_units_of_one_outcomes():
-    members = vary(repeat(MODEL, 1), np.array([[0.3], [-0.1], [-0.2]]))
-    log, trial = _residual_profile._laws(members)
-    chances = members.joint.reshape(3, 4)
+    draws = vary(repeat(MODEL, 1), np.array([[0.3], [-0.1], [-0.2]]))
+    log, trial = _residual_profile._laws(draws)
+    chances = draws.joint.reshape(3, 4)
     unit = (log.mean[0, 0] * (1 - log.mean[0, 0])).sum()
     wanted = ((chances - chances.mean(axis=0)) ** 2).sum() / 2 / unit
     np.testing.assert_allclose(log.variance, [[wanted]], rtol=1e-6)
     np.testing.assert_allclose(log.mean.sum(), 1, rtol=1e-6)
     assert log.variance.shape == (1, 1) and trial.variance.shape == (1, 2)
-    for arm, values in enumerate(members.mu[:, 0].T):
+    for arm, values in enumerate(draws.mu[:, 0].T):
         mean = trial.mean[0, arm, 1]
         wanted = values.var(ddof=1) / (mean * (1 - mean))
         np.testing.assert_allclose(
@@ -315,10 +301,10 @@ def test_rows_that_are_not_judged_lend_their_counts_and_no_more(right):
     """Urns by loops, over the judged rows; every cell has two rows, some have none judged."""
     (rows, observational, experimental, cell), _ = right
     judged = np.random.default_rng(0).random(len(cell)) < 0.3
-    members = repeat(pb.Atoms(rows.joint[judged], rows.mu[judged]), 2)
+    draws = repeat(pb.Atoms(rows.joint[judged], rows.mu[judged]), 2)
     profile = pi.profile_residual(
         np.random.default_rng(1),
-        *(members, observational, experimental, cell, 2),
+        *(draws, observational, experimental, cell),
         judged=judged,
     )
     pooled = profile.settings.observational_strength == (
@@ -359,8 +345,9 @@ def test_the_judged_row_has_a_probability_given_the_others(monkeypatch):
         observational = np.array([[4, 0, 1, 2], outcome, [900, 0, 0, 0]])
         profile = pi.profile_residual(
             np.random.default_rng(0),
-            *(repeat(atoms, 2), observational.reshape(-1, 2, 2)),
-            *(np.zeros((3, 2, 2)), cell, 2, judged),
+            # With fewer draws, two scales of the grid would be 0 for the mean of all.
+            *(repeat(atoms, 16), observational.reshape(-1, 2, 2)),
+            *(np.zeros((3, 2, 2)), cell, judged),
         )
         ways = math.factorial(3) / math.prod(map(math.factorial, outcome))
         for i, value in enumerate(profile.log_likelihood):
@@ -474,35 +461,29 @@ def test_a_model_that_is_worse_where_people_are_rare_is_worth_less_there():
 
 def test_a_profile_says_what_does_not_fit():
     rng = np.random.default_rng(0)
-    members = repeat(repeat(MODEL, 3), 2)
+    draws = repeat(repeat(MODEL, 3), 2)
     counts, cell = np.ones((3, 2, 2)), np.arange(3)
-    with pytest.raises(
-        pb.InputError, match=r"mu of members must have shape \[members_per"
-    ):
-        pi.profile_residual(rng, repeat(MODEL, 3), counts, counts, cell, 4)
-    with pytest.raises(
-        pb.InputError, match="members must be 2 or more .* num_members=1, got 2"
-    ):
-        pi.profile_residual(rng, members, counts, counts, cell, 1)
-    with pytest.raises(pb.InputError, match="members must be 2 or more"):
+    with pytest.raises(pb.InputError, match=r"mu of draws must have shape \[num_draws"):
+        pi.profile_residual(rng, repeat(MODEL, 3), counts, counts, cell)
+    with pytest.raises(pb.InputError, match="draws must be 2 or more, got 1"):
         pi.profile_residual(
-            rng, pb.Atoms(*(m[:1] for m in members)), counts, counts, cell, 4
+            rng, pb.Atoms(*(m[:1] for m in draws)), counts, counts, cell
         )
     with pytest.raises(pb.InputError, match=r"experimental must have shape \[3, 2"):
-        pi.profile_residual(rng, members, counts, counts[:2], cell, 4)
+        pi.profile_residual(rng, draws, counts, counts[:2], cell)
     with pytest.raises(pb.InputError, match="observational must be counts: finite"):
-        pi.profile_residual(rng, members, -counts, counts, cell, 4)
+        pi.profile_residual(rng, draws, -counts, counts, cell)
     with pytest.raises(pb.InputError, match=r"cell must have shape \[3\]"):
-        pi.profile_residual(rng, members, counts, counts, cell[:2], 4)
+        pi.profile_residual(rng, draws, counts, counts, cell[:2])
     for judged in ([True, False, False], [1, 1, 0], [[True, True, False]]):
         with pytest.raises(pb.InputError, match="judged must be a list of booleans"):
             pi.profile_residual(
-                rng, repeat(repeat(MODEL, 2), 2), counts, counts, cell, 4, judged
+                rng, repeat(repeat(MODEL, 2), 2), counts, counts, cell, judged
             )
     with pytest.raises(pb.InputError, match="no units"):
         counts[0] = 0
         pi.profile_residual(
-            rng, repeat(repeat(MODEL, 1), 2), counts, counts, cell, 4, cell == 0
+            rng, repeat(repeat(MODEL, 1), 2), counts, counts, cell, cell == 0
         )
     with pytest.raises(pb.InputError, match="no units"):
-        pi.profile_residual(rng, members, 0 * counts, 0 * counts, cell, 4)
+        pi.profile_residual(rng, draws, 0 * counts, 0 * counts, cell)

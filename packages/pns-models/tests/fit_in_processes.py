@@ -6,6 +6,7 @@ their number, and the number of this one.
 """
 
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -30,8 +31,11 @@ def main(path, checkpoint_dir, num_steps, port=None, *numbers):
         checkpoint_seconds=0,
     )
     if pm.is_writer():
-        result.members.model.save(f"{path}.model")
-    np.savez(path, raw=np.stack([*result.held_out, *result.fold_means]))
+        folder = Path(f"{path}.stack")
+        folder.mkdir()
+        result.stack.save(folder)
+    center, factors = result.held_out
+    np.savez(path, raw=np.concatenate([center[..., None], factors], axis=-1))
 
 
 if __name__ == "__main__":

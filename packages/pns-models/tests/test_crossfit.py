@@ -1,34 +1,23 @@
-"""Cross-fitting: the right recipe, honest answers, one result per key."""
+"""Cross-fitting: honest answers, classes that fail are told, one result per key."""
 
-import itertools
-
-import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 import pns_models as pm
 import pytest
-from pns_models import _crossfit, _members, _model, _placement
-from pns_models._links import log_probabilities
+from pns_models import _crossfit, _members, _model, _placement, _stack
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-BACKBONE = pm.Backbone(4, 1, bottleneck=2)
+RIDGE = pm.LinearLearner()
 
 
-def make_learner(learning_rate=2e-2, **settings):
-    training = pm.make_member_training(
-        **{
-            "learning_rate": learning_rate,
-            "max_steps": 60,
-            "batch_size": 128,
-            **settings,
-        }
-    )
-    return pm.NetworkLearner(pm.Recipe(pm.AnchoredConfig(BACKBONE), training))
+def make_networks(learning_rate=2e-2, name="networks"):
+    training = pm.make_member_training(learning_rate, max_steps=60, batch_size=128)
+    backbone = pm.Backbone(4, 1, bottleneck=2)
+    return pm.NetworkLearner(pm.Recipe(pm.AnchoredConfig(backbone), training), name)
 
 
-GOOD, BAD = make_learner(), make_learner(learning_rate=1e-6)
+NETWORKS = make_networks()
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +26,7 @@ def folded(small):
     return rows.deal(np.random.default_rng(0), 2).folded()[0]
 
 
-def run(folded, key=0, learners=(GOOD,), members_per_fold=2, **options):
-    """Trains two groups of as many members, so that they share one program."""
+def run(folded, key=0, learners=(RIDGE, NETWORKS), members_per_fold=2, **options):
     return pm.cross_fit(
         jax.random.key(key), folded, learners, members_per_fold, **options
     )
@@ -49,116 +37,228 @@ def result(folded):
     return run(folded)
 
 
-def test_the_recipe_of_the_least_cross_fitted_loss_is_chosen(folded, result):
-    tried = run(folded, learners=(BAD, GOOD))
-    assert len(tried.losses) == 2 and tried.losses[1] < tried.losses[0] - 0.05
-    assert tried.learner == GOOD
-    assert tried.members.model.recipe.training == GOOD.recipe.training
-    assert len(result.losses) == 1
-    # The first of each fold are the members that were judged.
-    logs = log_probabilities(jnp.asarray(tried.held_out[0]), "anchored")
-    loss = -sum(
-        (cells * np.asarray(part)).sum() / cells.sum()
-        for cells, part in zip(folded.counts[1:], logs, strict=True)
-    )
-    np.testing.assert_allclose(loss, tried.losses[1], rtol=1e-5)
+def assert_same(one, other):
+    for part, again in zip(one.held_out, other.held_out, strict=True):
+        np.testing.assert_array_equal(part, again)
+    np.testing.assert_array_equal(one.stack.weights, other.stack.weights)
+    np.testing.assert_array_equal(one.losses, other.losses)
+    z = one.folded.counts.z
+    for part, again in zip(one.stack.answer(z), other.stack.answer(z), strict=True):
+        np.testing.assert_array_equal(part, again)
 
 
-def test_held_out_numbers_are_those_of_the_members_that_did_not_see_the_row(result):
-    folded, raw = result.folded, result.members.raw(result.folded.counts.z)
-    chex.assert_shape(result.held_out, (2, len(folded.fold), 6))
-    assert result.members.fold.tolist() == [0, 1, 0, 1]
-    for row, fold in enumerate(folded.fold):
-        mine = np.flatnonzero(result.members.fold == fold)
-        np.testing.assert_allclose(result.held_out[:, row], raw[mine, row], atol=1e-5)
+class FakeMembers:
+    """Answers with constants, and writes down which rows it was asked about."""
 
+    kind = "fake"
 
-def test_means_of_a_fold_are_those_of_its_members_for_every_row(result):
-    raw = result.members.raw(result.folded.counts.z)
-    for fold in range(2):
-        mean = raw[result.members.fold == fold].mean(axis=0)
-        np.testing.assert_allclose(result.fold_means[fold], mean, atol=1e-5)
-
-
-def test_training_lowers_the_loss_and_history_tells(result):
-    history = result.members.history
-    assert history.step.tolist() == list(range(6, 61, 6))
-    assert history.training[-1] < history.training[0] - 0.3
-    assert np.isfinite(history.held_out).all()
-
-
-class CountingMembers:
-    """Answers with constants, and counts how often each row was asked about."""
-
-    kind = "counting"
-
-    def __init__(self, fold, raw):
-        self.fold, self._raw, self.asked = fold, raw, []
+    def __init__(self, fold, raw, asked):
+        self.fold, self._raw, self.asked = fold, raw, asked
 
     def raw(self, z):
-        self.asked += z[:, 0].tolist()
+        for fold in self.fold:
+            self.asked.append((int(fold), z[:, 0].tolist()))
         return np.repeat(self._raw[:, None], len(z), axis=1)
 
-    def join(self, other):
-        both = np.concatenate([self._raw, other._raw])
-        return type(self)(np.concatenate([self.fold, other.fold]), both)
-
-
-class RepeatableMembers(CountingMembers):
-    """Members of which some can take the places of others."""
-
     def take(self, order):
-        return type(self)(self.fold[order], self._raw[order])
+        return FakeMembers(self.fold[order], self._raw[order], self.asked)
+
+    def save(self, folder):
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, folder):
+        raise NotImplementedError
 
 
-class CountingLearner:
-    """Knows nothing of networks."""
+class FakeLearner:
+    """Knows nothing of networks; `fails` says in which phase, and how."""
 
-    def __init__(self, members_class):
-        self.members_class, self.made = members_class, []
+    def __init__(self, name="fake", fails=None, phase=1, cell=0.0):
+        self.name, self.fails, self.phase, self.cell = name, fails, phase, cell
+        self.seen, self.asked, self.keys = [], [], []
+
+    def __repr__(self):
+        return self.name
 
     def fit(self, key, resamples, context):
+        self.seen.append(resamples)
+        self.keys.append(key)
+        self.asked.append([])
         raw = np.zeros((len(resamples.member_fold), 6), np.float32)
-        raw[resamples.member_fold == 1, 0] = 0.1
-        raw[-1, 3] = 9 * len(self.made)  # the very last is far from the others
-        self.made.append(self.members_class(resamples.member_fold, raw))
-        return self.made[-1]
+        raw[:, 0] = self.cell
+        raw[:, 4:] = 0.1 * len(self.seen)
+        if self.fails and len(self.seen) == self.phase:
+            if self.fails == "raises":
+                raise ZeroDivisionError(f"{self.name} divides by nothing")
+            raw[-1, 3] = self.fails
+        return FakeMembers(resamples.member_fold, raw, self.asked[-1])
 
 
-@pytest.mark.parametrize("members_class", [CountingMembers, RepeatableMembers])
-@pytest.mark.parametrize("num_rows", [100, 40_000])
-def test_every_member_sees_all_rows_once_after_its_fit(members_class, num_rows):
-    """Whatever is learned of them: loss, stuck members, held-out answers, means."""
-    rng = np.random.default_rng(0)
-    cells = rng.integers(1, 9, (2, num_rows, 2, 2)).astype(np.float32)
+def make_flat(num_rows=60, num_folds=3):
+    """Makes rows with the same units in each cell: constants are the best law."""
+    ones = np.full((num_rows, 2, 2), 3, np.float32)
     z = np.arange(num_rows, dtype=np.float32)[:, None]
-    fold, cell = np.arange(num_rows) % 2, np.arange(num_rows)
-    folded = pm.FoldedCounts(pm.Counts(z, *cells), fold, cell)
-    learner = CountingLearner(members_class)
-    result = run(folded, learners=[learner], members_per_fold=3, replaces_stuck=True)
-    assert len(learner.made) == 2
-    for members in learner.made:
-        assert sorted(members.asked) == list(range(num_rows))
-    assert not result.members.asked, "the joined ones were not asked again"
-    can_repeat = members_class is RepeatableMembers
-    assert result.num_stuck == can_repeat
-    is_replaced = result.members.raw(z[:1])[-1, 0, 3] == 0
-    assert is_replaced == can_repeat
-    assert (result.held_out[2, 1, 3] == 0) == can_repeat
-    np.testing.assert_allclose(result.fold_means[1, :, 3], 0 if can_repeat else 3)
+    fold, cell = np.arange(num_rows) % num_folds, np.arange(num_rows)
+    return pm.FoldedCounts(pm.Counts(z, ones, ones), fold, cell)
 
 
-def test_a_key_gives_one_result_and_a_second_run_compiles_nothing(folded, result):
+@pytest.mark.parametrize("block", [8192, 7])
+def test_every_row_is_asked_about_once_by_the_members_that_did_not_see_it(
+    monkeypatch, block
+):
+    monkeypatch.setattr(_crossfit, "_ROWS", block)
+    learner, flat = FakeLearner(), make_flat()
+    run(flat, learners=[learner], members_per_fold=4)
+    assert len(learner.asked) == 2, "one for each phase"
+    for asked, per_fold in zip(learner.asked, (1, 4), strict=True):
+        by_row = [[] for _ in flat.fold]
+        for fold, rows in asked:
+            for row in rows:
+                by_row[int(row)].append(fold)
+        for fold, members in zip(flat.fold, by_row, strict=True):
+            assert members == [fold] * per_fold
+
+
+def test_phases_see_everything_and_a_quarter_and_all_classes_see_the_same(folded):
+    first, second = FakeLearner("first"), FakeLearner("second", cell=0.01)
+    run(folded, learners=[first, second], members_per_fold=3)
+    units = sum(float(part.sum()) for part in folded.counts[1:])
+    for full, part in (first.seen, second.seen):
+        assert full.member_fold.tolist() == [0, 1]
+        assert part.member_fold.tolist() == [0, 1] * 3
+        outside = [units - full.held_out(fold).sum() for fold in (0, 1)]
+        for member in range(2):
+            assert full.weights(member).sum() == outside[member]
+        for member in range(6):
+            seen, size = part.weights(member).sum(), outside[member % 2]
+            assert abs(seen - size / 4) < 4 * np.sqrt(size * 3 / 16)
+    for one, other in zip(first.seen, second.seen, strict=True):
+        for member in range(len(one.member_fold)):
+            np.testing.assert_array_equal(one.weights(member), other.weights(member))
+    keys = [jax.random.key_data(key).tolist() for key in first.keys + second.keys]
+    assert len(set(map(tuple, keys))) == 4
+
+
+def test_held_out_numbers_are_pooled_by_weights_of_least_held_out_loss(folded, result):
+    answers, z = [], folded.counts.z
+    for some in (result.stack.full, result.stack.part):
+        answers.append([])
+        for members in some:
+            raw = members.raw(z)
+            own = [
+                raw[members.fold == fold, row] for row, fold in enumerate(folded.fold)
+            ]
+            answers[-1].append(np.stack(own, axis=1))
+    held_out = [raw.mean(axis=0) for raw in answers[0]]
+    weights = _stack.stack_weights(held_out, folded.counts)
+    np.testing.assert_allclose(result.stack.weights, weights, atol=1e-3)
+    pooled = _stack.pool(_stack.Answers(*answers), result.stack.weights)
+    np.testing.assert_allclose(result.held_out.center, pooled.center, atol=1e-5)
+    np.testing.assert_allclose(result.held_out.factors, pooled.factors, atol=1e-5)
+    losses = _stack.source_losses(pooled.center, folded.counts)
+    np.testing.assert_allclose(result.losses, losses, rtol=1e-6)
+    for each, raw in zip(result.classes, held_out, strict=True):
+        expected = _stack.source_losses(raw, folded.counts)
+        np.testing.assert_allclose(each.losses, expected, rtol=1e-5)
+        assert each.problem == ""
+        assert np.all(result.losses <= each.losses + 1e-5)
+    names = tuple(each.name for each in result.classes)
+    assert names == result.stack.names == ("ridge regression", "networks")
+
+
+@pytest.mark.parametrize("phase", [1, 2])
+@pytest.mark.parametrize(
+    ("fails", "problem"),
+    [
+        ("raises", "bad divides by nothing"),
+        (np.nan, "its answers are not finite."),
+        (np.inf, "its answers are not finite."),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_learner_that_fails_is_left_out_and_named(phase, fails, problem, place):
+    """As the first or the last of two, before the weights are known or after."""
+    learners = [FakeLearner("good")]
+    learners.insert(place, FakeLearner("bad", fails, phase))
+    with pytest.warns(UserWarning, match="^bad was left out: "):
+        result = run(make_flat(), learners=learners)
+    bad, good = result.classes[place], result.classes[1 - place]
+    assert (bad.name, bad.losses, bad.problem) == ("bad", None, problem)
+    assert bad.weights.tolist() == [0, 0]
+    assert good.problem == "" and good.weights.tolist() == [1, 1]
+    assert result.stack.names == ("good",)
+    assert len(result.stack.full) == len(result.stack.part) == 1
+    alone = run(make_flat(), learners=[FakeLearner("good")])
+    np.testing.assert_array_equal(result.held_out.center, alone.held_out.center)
+
+
+@pytest.mark.parametrize("phase", [1, 2])
+def test_if_all_learners_fail_the_last_error_is_raised(phase):
+    learners = [FakeLearner(name, "raises", phase) for name in ("one", "two")]
+    with (
+        pytest.warns(UserWarning, match="one was left out"),
+        pytest.raises(ZeroDivisionError, match="two divides by nothing"),
+    ):
+        run(make_flat(), learners=learners)
+
+
+def test_a_lost_process_and_a_wrong_argument_are_not_the_failure_of_a_learner():
+    class Broken(FakeLearner):
+        def fit(self, key, resamples, context):
+            raise self.fails
+
+    for error in (pm.LostProcessError("gone"), pb.InputError("x", "is wrong.")):
+        with pytest.raises(type(error)):
+            run(make_flat(), learners=[Broken("bad", error), FakeLearner("good")])
+
+
+def test_a_class_of_little_weight_fits_no_further_members():
+    """Constants of the right law, and others that are far from it."""
+    learners = [FakeLearner("good"), FakeLearner("far", cell=9.0)]
+    # Both know the trial; the second learns nothing of it that the first does not.
+    folded = make_flat()
+    trial = folded.counts.experimental.copy()
+    trial[:, :, 1] += 1
+    folded = folded._replace(counts=folded.counts._replace(experimental=trial))
+    learners[1].fit = with_arms(learners[1].fit, -9.0)
+    result = run(folded, learners=learners)
+    assert [len(each.seen) for each in learners] == [2, 1]
+    assert result.stack.names == ("good",)
+    far = result.classes[1]
+    assert far.problem == "" and far.weights.tolist() == [0, 0]
+    assert np.all(far.losses > result.classes[0].losses + 0.5)
+    np.testing.assert_array_equal(result.stack.weights, [[1, 1]])
+
+
+def with_arms(fit, value):
+    def changed(*arguments):
+        members = fit(*arguments)
+        members._raw[:, 4:] = value
+        return members
+
+    return changed
+
+
+def test_a_class_with_weight_in_one_source_stays():
+    learners = [FakeLearner("good"), FakeLearner("far", cell=9.0)]
+    result = run(make_flat(), learners=learners)
+    assert result.stack.names == ("good", "far")
+    assert result.stack.weights[1, 0] < 0.02 < result.stack.weights[1, 1]
+
+
+def test_a_key_gives_one_result_and_a_second_run_compiles_nothing(
+    folded, networks_alone
+):
+    result, _ = networks_alone
     traced = _members.train_members._cache_size(), _model._encoded._cache_size()
-    again, other = run(folded, 0), run(folded, 1)
+    again, other = (run(folded, key, learners=(NETWORKS,)) for key in (0, 1))
     assert traced == (
         _members.train_members._cache_size(),
         _model._encoded._cache_size(),
     )
-    np.testing.assert_array_equal(again.held_out, result.held_out)
-    assert again.losses == result.losses
-    assert not np.any(other.held_out == result.held_out)
-    assert not np.any(result.held_out[0] == result.held_out[1]), "members differ"
+    assert_same(again, result)
+    assert not np.any(other.held_out.center == result.held_out.center)
 
 
 def test_a_covariate_may_be_constant_in_a_fold_or_everywhere(small):
@@ -175,48 +275,84 @@ def test_a_covariate_may_be_constant_in_a_fold_or_everywhere(small):
     folded, _ = rows.deal(np.random.default_rng(0), 2, groups=site).folded()
     for fold in (0, 1):
         assert len(np.unique(folded.counts.z[folded.fold == fold, 0])) == 1
-    result = run(folded)
-    assert np.isfinite(result.held_out).all()
-    assert np.isfinite(result.members.raw(z[:5])).all()
+    few_trees = pm.TreeLearner(max_trees=10)
+    result = run(folded, learners=(RIDGE, pm.LinearLearner(6), few_trees, NETWORKS))
+    assert all(each.problem == "" for each in result.classes)
+    for part in (*result.held_out, *result.stack.answer(z[:5].astype(np.float32))):
+        assert np.isfinite(part).all()
 
 
-def test_an_absurd_learning_rate_is_told(folded):
+def test_networks_that_diverge_are_left_out_or_told(folded):
+    wild = make_networks(1e30, "wild networks")
     with pytest.raises(pm.DivergedError, match="try a smaller learning_rate"):
-        run(folded, learners=(make_learner(learning_rate=1e30),))
+        run(folded, learners=(wild,))
+    with pytest.warns(UserWarning, match="wild networks was left out: the loss is not"):
+        result = run(folded, learners=(wild, RIDGE))
+    assert result.classes[0].problem.startswith("the loss is not finite")
 
 
-class KilledError(Exception):
+def test_a_learner_that_is_not_made_for_the_tables_is_left_out_without_a_warning(
+    folded,
+):
+    """Networks with few rows, splines with many covariates; here warnings are errors."""
+    few = pm.NetworkLearner(NETWORKS.recipe, "few rows", min_units=501)
+    result = run(folded, learners=(few, RIDGE))
+    assert result.stack.names == ("ridge regression",)
+    assert result.classes[0].losses is None
+    assert result.classes[0].problem == "there are 500 rows, and networks need 501."
+    assert pm.NetworkLearner(NETWORKS.recipe, min_units=500) != few
+    with pytest.raises(ValueError, match="networks need 501"):
+        run(folded, learners=(few,))
+    wide = make_flat()
+    z = np.random.default_rng(0).normal(size=(60, 60)).astype(np.float32)
+    wide = wide._replace(counts=wide.counts._replace(z=z))
+    result = run(wide, learners=(FakeLearner(), pm.LinearLearner(num_knots=10)))
+    assert "there are 60 covariates" in result.classes[1].problem
+
+
+class KilledError(BaseException):
     """Stands for a run that was killed."""
 
 
-@pytest.mark.parametrize("num_chunks", [3, 14])
-def test_an_interrupted_run_continues_to_the_same_result(
-    folded, result, tmp_path, monkeypatch, num_chunks
-):
-    """In the group that judges the recipe, and in that of the other members."""
-    train, calls = _placement.train_members, []
-    per_chunk = folded.num_folds  # both groups have a member per fold
+def run_until(num_calls, folded, **options):
+    """Trains until it is killed; returns the result and how often members trained."""
+    train, calls, found = _placement.train_members, [], None
 
     def broken(*arguments):
-        calls.append(arguments)
-        if len(calls) > num_chunks * per_chunk:
+        if len(calls) >= num_calls:
             raise KilledError
+        calls.append(arguments)
         return train(*arguments)
 
-    options = {"checkpoint_dir": tmp_path, "checkpoint_seconds": 0}
-    with monkeypatch.context() as context:
+    with pytest.MonkeyPatch.context() as context:
         context.setattr(_placement, "train_members", broken)
-        with pytest.raises(KilledError):
-            run(folded, **options)
-        calls.clear()
-        num_chunks = 20 - num_chunks  # what is left
-        again = run(folded, **options)
-        assert len(calls) == num_chunks * per_chunk
-    np.testing.assert_array_equal(again.held_out, result.held_out)
-    chex.assert_trees_all_equal(again.members.history, result.members.history)
-    z = folded.counts.z
-    np.testing.assert_array_equal(again.members.raw(z), result.members.raw(z))
-    assert again.losses == result.losses
+        try:
+            found = run(folded, learners=(NETWORKS,), **options)
+        except KilledError:
+            pass
+    return found, len(calls)
+
+
+@pytest.fixture(scope="module")
+def networks_alone(folded):
+    return run_until(np.inf, folded)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.7])
+def test_an_interrupted_run_continues_to_the_same_result(
+    folded, networks_alone, tmp_path, share
+):
+    """Among the members that see everything, and among those that see a share."""
+    result, total = networks_alone
+    options = {"checkpoint_dir": tmp_path, "checkpoint_seconds": 0}
+    killed, _ = run_until(int(share * total), folded, **options)
+    assert killed is None
+    again, num_calls = run_until(np.inf, folded, **options)
+    assert 0 < num_calls < total, "it went on from the checkpoint"
+    assert_same(again, result)
+    once_more, num_calls = run_until(np.inf, folded, **options)
+    assert num_calls == 0, "everything was there"
+    assert_same(once_more, result)
 
 
 def test_checkpoints_of_another_run_are_refused(folded, tmp_path):
@@ -224,11 +360,10 @@ def test_checkpoints_of_another_run_are_refused(folded, tmp_path):
     flipped = folded.counts._replace(observational=folded.counts.observational + 1)
     for change in (
         {"key": 1},
-        {"learners": (BAD,)},
+        {"learners": (RIDGE, make_networks(1e-2))},
         {"folded": folded._replace(counts=flipped)},
-        {"members_per_fold": 3},
     ):
-        with pytest.raises(ValueError, match="checkpoints of another run"):
+        with pytest.raises(pb.InputError, match="checkpoints of another run"):
             run(**{"folded": folded, "checkpoint_dir": tmp_path, **change})
 
 
@@ -237,43 +372,18 @@ def test_checkpoints_of_another_run_are_refused(folded, tmp_path):
     [
         ({"members_per_fold": 1}, "members_per_fold must be at least 2"),
         ({"learners": ()}, "sequence of one Learner or more"),
-        ({"learners": GOOD}, "sequence of one Learner or more"),
-        ({"learners": ((), (GOOD,))}, "sequence of one Learner or more"),
-        ({"learners": (GOOD.recipe,)}, "must hold Learners, got Recipe"),
+        ({"learners": NETWORKS}, "sequence of one Learner or more"),
+        ({"learners": "ridge"}, "sequence of one Learner or more"),
+        ({"learners": ((), (NETWORKS,))}, "must hold Learners, got "),
+        ({"learners": (NETWORKS.recipe,)}, "must hold Learners, got Recipe"),
+        ({"folded": make_flat(num_folds=1)}, "at least 2 folds, got 1"),
     ],
 )
 def test_bad_arguments_are_told(folded, change, message):
     with pytest.raises(pb.InputError, match=message):
-        run(folded, **change)
+        run(**{"folded": folded, **change})
 
 
 def test_counts_without_folds_are_told(folded):
     with pytest.raises(pb.InputError, match="come from Rows.folded, got a Counts"):
         run(folded.counts)
-
-
-@pytest.mark.parametrize(
-    ("losses", "tried"),
-    [
-        ({"a": 3, "b": 2, "c": 4, "b2": 1, "b3": 5}, ["a", "b", "c", "b2", "b3"]),
-        ({"a": 3, "b": 2, "c": 4, "b2": 2.5}, ["a", "b", "c", "b2"]),
-        ({"a": 1, "b": 2, "c": 4}, ["a", "b", "c"]),
-        ({"a": 3, "b": 4, "c": 1, "c2": 0}, ["a", "b", "c", "c2"]),
-    ],
-)
-def test_the_next_of_a_sequence_is_tried_while_the_one_before_is_the_best(
-    losses, tried
-):
-    sequences = [("a",), ("b", "b2", "b3"), ("c", "c2")]
-    names, numbers = [], []
-
-    def train(number, name):
-        names.append(name)
-        numbers.append(number)
-        return _crossfit._Trial(name, None, None, losses[name])
-
-    best, found = _crossfit._choose(sequences, train)
-    assert names == tried and found == [losses[name] for name in tried]
-    assert best.loss == min(found)
-    places = list(itertools.chain(*sequences))  # a number stands for the same recipe
-    assert numbers == [places.index(name) for name in names]

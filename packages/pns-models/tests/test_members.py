@@ -45,9 +45,9 @@ def chances(folded, fold):
     return sum(part / part.sum() for part in sources) / 2
 
 
-def make_resamples(folded, member_fold=(0, 1, 2, 0, 1, 2), seed=0):
-    rng = np.random.default_rng(seed)
-    return pm.Resamples(rng, folded, np.array(member_fold))
+def make_resamples(folded, seed=0):
+    """Two members for each of three folds; each sees half of what is outside."""
+    return pm.Resamples(folded, per_fold=2, share=0.5, seed=seed)
 
 
 def make_cells(folded, batch_size):
@@ -93,9 +93,9 @@ def test_cells_of_the_held_out_fold_alone_are_never_drawn():
 
 
 def test_very_many_units_keep_their_proportions_and_nobody_is_lost():
-    seen = np.zeros((4, 8))
-    seen[:, 0] = [3e9, 1e9, 5e8, 2.0]
-    seen[:, 6] = [6e9, 2e9, 1e9, 4.0]
+    seen = np.zeros((4, 2, 2, 2))
+    seen[:, 0, 0, 0] = [3e9, 1e9, 5e8, 2.0]
+    seen[:, 1, 1, 0] = [6e9, 2e9, 1e9, 4.0]
     tickets = _members._num_tickets(seen)
     assert tickets.min() >= 1 and tickets.sum() < 2**31
     np.testing.assert_allclose(tickets[:3] / tickets[0], [1, 1 / 3, 1 / 6], rtol=1e-5)
@@ -103,35 +103,36 @@ def test_very_many_units_keep_their_proportions_and_nobody_is_lost():
 
 def test_a_visit_is_weighed_by_its_chance(folded):
     """L_obs and L_exp are means, so each source's units are divided by their number."""
-    resamples = make_resamples(folded, [1, 1])
+    resamples = make_resamples(folded)
     weights = _members.visit_weights(resamples)
-    seen, is_entry = seen_counts(folded, 1), folded.cell_totals() > 0
-    units = np.repeat([seen[:, :4].sum(), seen[:, 4:].sum()], 4)
-    per_visit = (units * chances(folded, 1)[:, None])[is_entry]
     np.testing.assert_array_equal(weights[:, -1], 0)
-    for member in range(2):
+    for member in (1, 4):
+        own = resamples.weights(member)
+        units = [own[resamples.source == source].sum() for source in (0, 1)]
+        per_visit = np.array(units)[resamples.source]
+        per_visit *= chances(folded, 1)[resamples.cell]
         total = np.asarray(weights[member, :-1], np.float64) * per_visit
-        np.testing.assert_allclose(total, resamples.weights(member), rtol=1e-5)
+        np.testing.assert_allclose(total, own, rtol=1e-5)
 
 
-def test_the_expected_loss_of_a_visit_is_that_of_the_weighted_units(small, folded):
+def test_the_expected_loss_of_a_visit_is_that_of_the_units_seen(small, folded):
     """Every cell once, its loss times its chance; the dense loss knows no visits."""
     network, cells = small.network(), make_cells(folded, 64)
-    weights = jnp.asarray(_members.visit_weights(make_resamples(folded, [2], 1))[0])
+    resamples, member = make_resamples(folded, 1), 5
+    weights = jnp.asarray(_members.visit_weights(resamples)[member])
     one = jax.jit(
         jax.vmap(lambda c: _members.member_loss(network, cells, c[None], weights))
     )
     losses = np.asarray(one(jnp.arange(len(cells.z))))
-    seen, chance = seen_counts(folded, 2), chances(folded, 2)
-    units = np.array([seen[:, :4].sum(), seen[:, 4:].sum()])
-    dense = np.asarray(weights)[cells.entry] * chance[:, None] * np.repeat(units, 4)
+    dense = resamples.counts(member).reshape(-1, 8)
+    units = np.array([dense[:, :4].sum(), dense[:, 4:].sum()])
     expected = jax.jit(loss_by_index, static_argnums=3)(
         network.encode(cells.standardizer.compiled(cells.z))[None],
         jnp.asarray(dense, jnp.float32),
         jnp.asarray(units, jnp.float32),
         "anchored",
     )
-    np.testing.assert_allclose(losses @ chance, expected[0], rtol=1e-4)
+    np.testing.assert_allclose(losses @ chances(folded, 2), expected[0], rtol=1e-4)
 
 
 def test_a_member_never_sees_its_fold(folded):
@@ -145,7 +146,7 @@ def test_a_member_never_sees_its_fold(folded):
     )
     results, standardizer = [], pm.make_standardizer(folded.counts)
     for data in (folded, wild):
-        resamples = make_resamples(data)
+        resamples = pm.Resamples(data, per_fold=2)
         program, members = make_states(jax.random.key(0), resamples, RECIPE)
         cells = _members.make_cells(resamples, standardizer, 32)
         results.append(_members.train_members(program, 4, members, cells))

@@ -284,7 +284,7 @@ def test_a_bottleneck_starts_at_the_scale_of_its_inputs():
         (lambda: pm.EpinetConfig(index_dim=0), "index_dim must be at least 1"),
         (lambda: pm.HypermodelConfig(hidden=()), "one width or more"),
         (lambda: pm.EpinetConfig(prior_scale=float("nan")), "prior_scale must be"),
-        (lambda: pm.EnsembleConfig(num_members=1), "num_members must be at least 2"),
+        (lambda: pm.EnsembleConfig(num_members=0), "num_members must be at least 1"),
         (
             lambda: pm.AnchoredConfig().make(jax.random.key(0), 0),
             "one covariate or more",

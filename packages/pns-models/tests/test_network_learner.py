@@ -1,7 +1,5 @@
 """Networks as a learner: they learn what they saw, and are judged on what they did not."""
 
-import itertools
-
 import chex
 import jax
 import numpy as np
@@ -33,7 +31,7 @@ def folded(small):
 
 @pytest.fixture(scope="module")
 def resamples(folded):
-    return pm.Resamples(np.random.default_rng(0), folded, np.arange(2))
+    return pm.Resamples(folded)
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +40,13 @@ def members(resamples):
     return learner.fit(jax.random.key(0), resamples, RunContext())
 
 
-def weighted_totals(resamples, member):
-    """Puts a member's weighted counts of each cell into place."""
+def seen_totals(folded, member):
+    """Adds up the counts of each cell outside a member's fold."""
     totals = np.zeros((2, 8))
-    place = 4 * resamples.source + 2 * resamples.treatment + resamples.outcome
-    totals[resamples.cell, place] = resamples.weights(member)
+    for cell, fold, *parts in zip(
+        folded.cell, folded.fold, *folded.counts[1:], strict=True
+    ):
+        totals[cell] += (fold != member) * np.ravel(parts)
     return totals
 
 
@@ -56,15 +56,15 @@ def frequencies(totals):
     return joint / joint.sum(), arms[:, 1] / arms.sum(axis=1)
 
 
-def test_a_saturated_network_reaches_the_weighted_frequencies_of_what_it_saw(
+def test_a_saturated_network_reaches_the_frequencies_of_what_it_saw(
     folded, resamples, members
 ):
     """Without the noise of minibatches; frequencies of everybody are not reached."""
     raw = members.raw(resamples.z)
-    atoms = jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "anchored"))
+    atoms = jax.tree.map(np.asarray, pm.atoms_from_raw(raw, "free"))
     everybody, errors, others = folded.cell_totals(), [], []
     for member in range(2):
-        totals = weighted_totals(resamples, member)
+        totals = seen_totals(folded, member)
         for cell in range(2):
             here = (atoms.joint[member, cell], atoms.mu[member, cell])
             own = frequencies(totals[cell])
@@ -76,7 +76,7 @@ def test_a_saturated_network_reaches_the_weighted_frequencies_of_what_it_saw(
 
 def test_the_held_out_loss_is_that_of_each_fold_by_its_member(folded, members):
     raw = members.raw(folded.counts.z)
-    logs = log_probabilities(raw, "anchored")
+    logs = log_probabilities(raw, "free")
     total = 0.0
     for source, cells in enumerate(folded.counts[1:]):
         terms = [
@@ -88,7 +88,8 @@ def test_the_held_out_loss_is_that_of_each_fold_by_its_member(folded, members):
     loss = _network_learner._held_out_loss(members, folded)
     np.testing.assert_allclose(loss, total, rtol=1e-5)
     np.testing.assert_allclose(members.history.held_out[-1], loss, rtol=1e-6)
-    assert members.history.step.tolist() == list(range(60, 601, 60))
+    # Few units: half of the 600 steps.
+    assert members.history.step.tolist() == list(range(30, 301, 30))
 
 
 def test_some_rows_are_of_all_folds(small, monkeypatch):
@@ -154,11 +155,29 @@ def test_recipes_that_cannot_be_used_are_told(recipe, message):
         pm.NetworkLearner(recipe)
 
 
-def test_every_recipe_of_the_portfolio_is_accepted():
-    recipes = list(itertools.chain(*pm.PORTFOLIO))
+def test_default_networks_survive_json_and_are_of_several_kinds():
+    learners = [each for each in pm.LEARNERS.values() if hasattr(each, "recipe")]
+    recipes = [learner.recipe for learner in learners]
+    assert len({each.name for each in pm.LEARNERS.values()}) == len(pm.LEARNERS)
     assert len(set(recipes)) == len(recipes) >= 2
     for recipe in recipes:
-        pm.NetworkLearner(recipe)
         assert pm.Recipe.from_json(recipe.to_json()) == recipe
     # A kind without a bottleneck: not every world has few combinations that matter.
     assert None in {recipe.network.backbone.bottleneck for recipe in recipes}
+
+
+@pytest.mark.parametrize(
+    ("units", "steps"),
+    [(60_000, 3000), (59_999, 1500), (30_000, 1500), (29_999, 750), (10, 375)],
+)
+def test_training_has_half_the_steps_while_there_are_fewer_than_20_units_for_each(
+    units, steps
+):
+    """But 300 at least, and fewer only if they were asked for."""
+    recipe = pm.LEARNERS["networks"].recipe
+    assert recipe.training.max_steps == 3000
+    shorter = _network_learner._shorten(recipe, units)
+    assert shorter.training.max_steps == steps
+    assert shorter.network == recipe.network
+    few = pm.Recipe(recipe.network, pm.make_member_training(max_steps=20))
+    assert _network_learner._shorten(few, 1) == few

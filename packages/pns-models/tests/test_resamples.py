@@ -1,9 +1,8 @@
-"""Resamples: entries, and weights that are Gamma and do not see a fold."""
+"""Resamples: entries, and what members see of them; never their fold."""
 
 import numpy as np
 import pns_models as pm
 import pytest
-from scipy import stats
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def seen_counts(resamples, folded, fold):
 
 
 def test_entries_are_the_counts_that_are_not_0(folded):
-    resamples = pm.Resamples(np.random.default_rng(0), folded, np.array([-1]))
+    resamples = pm.Resamples(folded)
     seen = seen_counts(resamples, folded, -1)
     assert np.all(seen > 0)
     assert seen.sum() == sum(part.sum() for part in folded.counts[1:])
@@ -43,36 +42,66 @@ def test_entries_are_the_counts_that_are_not_0(folded):
     assert len(resamples.cell) < 8 * len(resamples.z), "or no count is 0"
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.1])
-def test_weights_are_gamma_of_the_units_outside_the_fold(folded, scale):
+def test_the_first_members_are_one_for_each_fold(folded):
+    assert pm.Resamples(folded, 2).member_fold.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_without_a_share_members_see_everything_outside_their_fold(folded):
+    resamples = pm.Resamples(folded, per_fold=2)
+    for member, fold in enumerate(resamples.member_fold):
+        seen = seen_counts(resamples, folded, fold)
+        np.testing.assert_allclose(resamples.weights(member), seen)
+        everything = seen_counts(resamples, folded, -1)
+        np.testing.assert_allclose(resamples.held_out(fold), everything - seen)
+
+
+def test_counts_are_the_weights_in_their_places(folded):
+    resamples = pm.Resamples(folded, 2, share=0.5, seed=3)
+    entries = zip(
+        resamples.cell,
+        resamples.source,
+        resamples.treatment,
+        resamples.outcome,
+        strict=True,
+    )
+    expected = np.zeros((len(resamples.z), 2, 2, 2))
+    for entry, weight in zip(entries, resamples.weights(4), strict=True):
+        expected[entry] = weight
+    np.testing.assert_array_equal(resamples.counts(4), expected)
+
+
+@pytest.mark.parametrize(("scale", "share"), [(1.0, 0.25), (1.0, 0.6), (0.5, 0.25)])
+def test_a_share_is_a_coin_for_each_unit_outside_the_fold(folded, scale, share):
+    """Counts that are not whole: the rest is tossed as one unit."""
     light = folded._replace(
         counts=folded.counts._replace(observational=scale * folded.counts.observational)
     )
-    num_members, fold = 2000, 1
-    resamples = pm.Resamples(
-        np.random.default_rng(0), light, np.full(num_members, fold)
-    )
-    total = np.stack([resamples.weights(member) for member in range(num_members)])
+    per_fold, fold = 1500, 1
+    resamples = pm.Resamples(light, per_fold, share, seed=0)
+    own = np.flatnonzero(resamples.member_fold == fold)
+    total = np.stack([resamples.weights(member) for member in own])
     counts = seen_counts(resamples, light, fold)
     assert np.all(total[:, counts == 0] == 0) and (counts == 0).any()
     total, counts = total[:, counts > 0], counts[counts > 0]
-    error = 4.5 * np.sqrt(counts / num_members) + 1e-5 * counts
-    assert np.all(np.abs(total.mean(axis=0) - counts) < error)
-    # The variance of a sample variance of Gamma(c): (2 + 6 / c) c^2 / m.
-    error = 5.5 * np.sqrt((2 + 6 / counts) / num_members) * counts
-    assert np.all(np.abs(total.var(axis=0) - counts) < error)
-    law = stats.gamma(counts[0])
-    assert stats.kstest(total[:, 0], law.cdf).pvalue > 1e-3
+    assert np.all((total >= 0) & (total <= counts))
+    rest = counts - np.floor(counts)
+    variance = share * (1 - share) * (np.floor(counts) + rest**2)
+    error = 4.5 * np.sqrt(variance / per_fold)
+    assert np.all(np.abs(total.mean(axis=0) - share * counts) < error)
+    # A sample variance has a variance of (kurtosis - 1) variance^2 / m; the kurtosis of
+    # a coin of this share is at most 1 / (share (1 - share)) - 3.
+    error = 5.5 * np.sqrt((1 / (share * (1 - share)) + 2) / per_fold) * variance
+    assert np.all(np.abs(total.var(axis=0) - variance) < error)
     correlation = np.corrcoef(total.T)[np.triu_indices(len(counts), 1)]
-    assert np.abs(correlation).max() < 4.5 / np.sqrt(num_members)
+    assert np.abs(correlation).max() < 4.5 / np.sqrt(per_fold)
 
 
 def test_weights_are_the_same_whenever_they_are_asked_for(folded):
-    one, other = (
-        pm.Resamples(np.random.default_rng(5), folded, np.array([0, 1, 0]))
-        for _ in range(2)
-    )
-    backwards = [other.weights(member) for member in (2, 1, 0)][::-1]
-    for member in range(3):
+    one, other = (pm.Resamples(folded, 2, 0.5, seed=5) for _ in range(2))
+    backwards = [other.weights(member) for member in (5, 4, 3, 2, 1, 0)][::-1]
+    for member in range(6):
         np.testing.assert_array_equal(one.weights(member), backwards[member])
         np.testing.assert_array_equal(one.weights(member), backwards[member])
+    assert np.any(backwards[0] != backwards[3]), "members of a fold differ"
+    another = pm.Resamples(folded, 2, 0.5, seed=6)
+    assert np.any(another.weights(0) != backwards[0])

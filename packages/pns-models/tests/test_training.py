@@ -38,13 +38,13 @@ def test_minibatches_of_rows_and_full_batches_of_counts_reach_the_same_loss(smal
         merge=None
     )
     losses = []
-    for training in (
-        {"merge": False, "batch_size": 512, "max_steps": 600, "learning_rate": 3e-3},
-        {"merge": True, "batch_size": None, "max_steps": 300, "learning_rate": 1e-2},
+    for merge, training in (
+        (False, {"batch_size": 512, "max_steps": 600, "learning_rate": 3e-3}),
+        (True, {"batch_size": None, "max_steps": 300, "learning_rate": 1e-2}),
     ):
         result = pm.fit(
             jax.random.key(0),
-            pm.rows_from_tables(*tables["merge"]).counts(merge=training),
+            pm.rows_from_tables(*tables).counts(merge=merge),
             small.recipe(
                 held_out_fraction=0.0, weight_decay=0.0, eval_every=100, **training
             ),

@@ -140,7 +140,7 @@ def fit_tables(
     with few_rows_as_user_error():
         try:
             learned = method.fit(key, rows, recipe, settings["progress"], folder)
-        except pm.DivergedError as error:
+        except (pm.DivergedError, pm.UnsuitableError) as error:
             raise UserError(f"training failed: {error}") from error
         except pm.LostProcessError as error:
             raise InterruptedFitError(str(error)) from error

@@ -39,7 +39,6 @@ from pns_infer.calibration.draw_scale import (
     calibrate_draws,
     choose_calibration_rows,
     scale_draws,
-    shift_draws,
 )
 from pns_infer.calibration.neighborhoods import neighborhoods
 from pns_infer.calibration.residual_draws import draw_residual, residual_mean
@@ -48,8 +47,6 @@ from pns_infer.calibration.residual_profile import (
     ResidualSettings,
     profile_residual,
 )
-from pns_infer.calibration.ridges import RidgeCorrection, fit_ridges
-from pns_infer.calibration.shared_error import SharedError, shared_error
 from pns_infer.core.credible import credible_intervals
 from pns_infer.core.critical import TooFewDrawsError, draws_needed
 from pns_infer.core.frequencies import (
@@ -90,8 +87,6 @@ __all__ = [
     "PreparedUnits",
     "ResidualProfile",
     "ResidualSettings",
-    "RidgeCorrection",
-    "SharedError",
     "SolveConfig",
     "SourceComparison",
     "TooFewDrawsError",
@@ -107,7 +102,6 @@ __all__ = [
     "debiased_average",
     "draw_residual",
     "draws_needed",
-    "fit_ridges",
     "frequency_covariance",
     "frequency_interval",
     "group_averages",
@@ -126,8 +120,6 @@ __all__ = [
     "scale_draws",
     "score_intervals",
     "score_test",
-    "shared_error",
-    "shift_draws",
     "solve_bootstrap",
     "sorted_groups",
     "trial_difference",

@@ -67,7 +67,7 @@ class EnsembleConfig:
 
     Attributes:
       backbone: of every member.
-      num_members: at least 2.
+      num_members: at least 1; draws need 2.
     """
 
     kind: ClassVar[str] = "ensemble"
@@ -76,9 +76,9 @@ class EnsembleConfig:
 
     def __post_init__(self):
         require(
-            self.num_members >= 2,
+            self.num_members >= 1,
             "num_members",
-            f"must be at least 2, got {self.num_members}.",
+            f"must be at least 1, got {self.num_members}.",
         )
 
     def make(self, key: PRNGKeyArray, num_covariates: int) -> "BootstrapEnsemble":

@@ -1,100 +1,109 @@
-"""Cross-fitting: every unit is held out by some members of one ensemble.
+"""Cross-fitting of several learners, and their stack.
 
-Members of fold j see the other folds, each with its own bootstrap weights. The predictor
-is the mean over all members. What the members of fold j say of the units of fold j are
-held-out answers, so all units have them. Whatever fits the members is a `Learner`;
-nothing here knows networks.
+Members of fold j see the other folds, so what they say of the units of fold j is held out,
+and all units have held-out answers. Whatever fits the members is a `Learner`; nothing here
+knows networks.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pns_bounds as pb
 from jax.sharding import Mesh
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from pns_models._batches import numpy_rng
 from pns_models._checkpoints import RunCheckpoints, digest
-from pns_models._data import Counts, FoldedCounts, flat_weights
-from pns_models._held_out import mean_loss, members_by_fold, pick_held_out
-from pns_models._learner import CanRepeat, Learner, Learners, Members, RunContext
+from pns_models._data import FoldedCounts, flat_weights
+from pns_models._errors import LostProcessError, UnsuitableError
+from pns_models._learner import Learner, Members, RunContext
 from pns_models._resamples import Resamples
-from pns_models._stuck import find_stuck, replacements
+from pns_models._stack import (
+    SHARE,
+    Answers,
+    Linear,
+    Stack,
+    ask,
+    pool,
+    source_losses,
+    stack_weights,
+)
 
 _ROWS = 8192  # that members answer at a time
-_COMPARED_ROWS = 32_768  # on which members are compared to find stuck ones, at most
+_LEAST_WEIGHT = 0.02  # in either source; classes with less are left out of the stack
+
+
+class ClassResult(NamedTuple):
+    """What became of one learner.
+
+    Attributes:
+      name: what reports call it.
+      losses: held-out loss of the log and of the trial; None if the fit failed.
+      weights: in the stack, for the log and for the trial.
+      problem: why it was left out, if it failed.
+    """
+
+    name: str
+    losses: Float[np.ndarray, " sources"] | None
+    weights: Float[np.ndarray, " sources"]
+    problem: str = ""
 
 
 class CrossFit(NamedTuple):
     """What `cross_fit` returns.
 
     Attributes:
-      learner: the one that was chosen.
-      members: all of its members; the point estimate is their mean.
+      stack: members of all classes that have weight.
       folded: the data, with the fold of each row.
-      held_out: raw numbers of each row by the members that did not see it.
-      fold_means: mean raw numbers of every row by the members that did not see a fold.
-      losses: cross-fitted loss of each learner that was tried, in the order of trial.
-      num_stuck: members that were replaced by copies of others.
+      held_out: the stack's answers for each row by members that did not see it.
+      losses: of these answers, for the log and for the trial.
+      classes: what became of each learner.
     """
 
-    learner: Learner
-    members: Members
+    stack: Stack
     folded: FoldedCounts
-    held_out: Float[np.ndarray, "members_per_fold n raw"]
-    fold_means: Float[np.ndarray, "num_folds n raw"]
-    losses: tuple[float, ...]
-    num_stuck: int = 0
-
-
-class _Trial(NamedTuple):
-    """One member per fold, what they say of all rows, and their cross-fitted loss."""
-
-    learner: Learner
-    members: Members
-    raw: Float[np.ndarray, "num_folds n raw"]
-    loss: float
+    held_out: Linear
+    losses: Float[np.ndarray, " sources"]
+    classes: tuple[ClassResult, ...]
 
 
 def cross_fit(
     key: PRNGKeyArray,
     folded: FoldedCounts,
-    learners: Learners,
-    members_per_fold: int = 6,
+    learners: Sequence[Learner],
+    members_per_fold: int = 3,
     progress: bool = True,
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     mesh: Mesh | None = None,
-    replaces_stuck: bool = False,
 ) -> CrossFit:
-    """Chooses a learner by its cross-fitted loss, and fits an ensemble with it.
+    """Fits learners of several classes, and stacks them by their held-out loss.
 
-    Each learner fits one member per fold; the learner whose members predict the fold they
-    did not see best fits the other members. Learners may be given in sequences: the next
-    of a sequence is tried only if the one before is the best of all so far. After its
-    fit, every member answers for all rows once.
+    Each learner first fits one member per fold, which sees everything outside it. Classes
+    with weight in the stack then fit members that see a share, to show the error of the
+    first. A learner that fails, or answers with numbers that are not finite, is left out
+    with a warning; one that is not made for such tables (`UnsuitableError`), without.
 
     Args:
-      key: decides the members and their bootstrap weights.
+      key: decides the members and what they see.
       folded: the data, from `Rows.folded`.
-      learners: to choose from, such as `NetworkLearner`s.
-      members_per_fold: at least 2.
+      learners: such as `LinearLearner`, `TreeLearner` and `NetworkLearner`.
+      members_per_fold: that see a share; at least 2.
       progress: show a bar; never shown off a terminal.
-      checkpoint_dir: where to keep the state of the run, a folder for each learner and
-        one for the other members; if it holds the same run, the fit continues from
-        there, to the same result.
+      checkpoint_dir: where to keep the state of the run, two folders for each learner;
+        if it holds the same run, the fit continues from there, to the same result.
       checkpoint_seconds: least time between two checkpoints.
       mesh: the devices to train on, from `make_mesh`; None takes all. The result is the
         same up to rounding.
-      replaces_stuck: put copies of other members of the same fold in the place of those
-        whose training ended far from the best, judged by what they saw.
 
     Raises:
-      DivergedError: if a loss is not finite.
+      Exception: that of the last learner, if all of them fail.
+      InputError: if an argument cannot be used, or a checkpoint is of another run.
+      LostProcessError: if another process of the run has ended.
 
     Example:
       >>> import jax
@@ -106,166 +115,168 @@ def cross_fit(
       >>> twice = [np.concatenate([part, part]) for part in (z, log, trial)]
       >>> fold, cell = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])
       >>> folded = pm.FoldedCounts(pm.Counts(*twice), fold, cell)
-      >>> recipe = pm.Recipe(  # a small network and few steps, for the example
-      ...     pm.AnchoredConfig(pm.Backbone(width=4, depth=0)),
-      ...     pm.make_member_training(0.1, 0.0, max_steps=100, batch_size=8),
-      ... )
-      >>> learner = pm.NetworkLearner(recipe)
-      >>> result = cross_fit(jax.random.key(0), folded, [learner], members_per_fold=2)
-      >>> mean = result.members.raw(z).mean(axis=0)
-      >>> mu = pm.atoms_from_raw(mean, "anchored").mu  # 100/500, 150/500 and 400/500
+      >>> result = cross_fit(jax.random.key(0), folded, [pm.LinearLearner()])
+      >>> mu = pm.atoms_from_raw(result.stack.answer(z).center, "free").mu
       >>> [[round(float(value), 1) for value in row] for row in mu]
       [[0.2, 0.2], [0.3, 0.8]]
-      >>> result.members.fold.tolist()  # what each member did not see
-      [0, 1, 0, 1]
     """
-    sequences = _check_arguments(folded, learners, members_per_fold)
-    z = np.asarray(folded.counts.z)
-
-    def fit(number: int, learner: Learner, size: int, name: str) -> Members:
-        own_key = jax.random.fold_in(key, number)
-        checkpoints = RunCheckpoints(None, {})
-        if checkpoint_dir is not None:
-            label = {
-                "learner": repr(learner),
-                "key": np.asarray(jax.random.key_data(own_key)).tolist(),
-                "members_per_fold": size,
-                "data": digest(z, flat_weights(folded.counts), folded.fold),
-            }
-            checkpoints = RunCheckpoints(Path(checkpoint_dir) / name, label)
-        context = RunContext(progress, checkpoints, checkpoint_seconds, mesh)
-        # The learner makes its own keys of this one; the last of three is not among them.
-        rng = numpy_rng(jax.random.split(own_key, 3)[2])
-        member_fold = np.tile(np.arange(folded.num_folds), size)
-        return learner.fit(own_key, Resamples(rng, folded, member_fold), context)
-
-    def try_learner(number: int, learner: Learner) -> _Trial:
-        members = fit(number, learner, 1, f"recipe_{number}")
-        rows = _blocks(np.arange(len(z)), _ROWS)
-        raw = np.concatenate([members.raw(z[some]) for some in rows], axis=1)
-        by_fold = members_by_fold(members.fold)
-        held_out = pick_held_out(raw, by_fold, folded.fold)[0]
-        return _Trial(learner, members, raw, mean_loss(held_out, folded.counts))
-
-    best, losses = _choose(sequences, try_learner)
-    number = sum(map(len, sequences))
-    rest = fit(number, best.learner, members_per_fold - 1, "others")
-    members = best.members.join(rest)
-    replaces_stuck = replaces_stuck and isinstance(members, CanRepeat)
-    held_out, fold_means, order = _answer(
-        folded, best.raw, rest, members.fold, replaces_stuck
+    _check_arguments(folded, learners, members_per_fold)
+    context = RunContext(progress, checkpoint_seconds=checkpoint_seconds, mesh=mesh)
+    run = _Run(key, folded, context, checkpoint_dir)
+    full, problems = run.fit_all(dict(enumerate(learners)), 1)
+    losses = {
+        number: source_losses(held_out.mean(axis=0), folded.counts)
+        for number, (_, held_out) in full.items()
+    }
+    weights = run.weigh(full)
+    pairs = zip(full, weights.max(axis=1), strict=True)
+    kept = {i: learners[i] for i, weight in pairs if weight >= _LEAST_WEIGHT}
+    part, more = run.fit_all(kept, members_per_fold)
+    problems |= more
+    if len(part) < len(full):
+        full = {number: full[number] for number in part}
+        weights = run.weigh(full)
+    answers = [[held_out for _, held_out in some.values()] for some in (full, part)]
+    held_out = pool(Answers(*answers), weights)
+    stack = Stack(
+        names=tuple(learners[number].name for number in full),
+        full=tuple(members for members, _ in full.values()),
+        part=tuple(members for members, _ in part.values()),
+        weights=weights,
     )
-    is_stuck = order != np.arange(len(order))
-    if is_stuck.any() and isinstance(members, CanRepeat):
-        members = members.take(order)
+    by_number = dict(zip(full, weights, strict=True))
     return CrossFit(
-        learner=best.learner,
-        members=members,
+        stack=stack,
         folded=folded,
         held_out=held_out,
-        fold_means=fold_means,
-        losses=tuple(losses),
-        num_stuck=int(is_stuck.sum()),
+        losses=source_losses(held_out.center, folded.counts),
+        classes=tuple(
+            ClassResult(
+                name=learner.name,
+                losses=None if number in problems else losses[number],
+                weights=by_number.get(number, np.zeros(len(weights.T))),
+                problem=problems.get(number, ""),
+            )
+            for number, learner in enumerate(learners)
+        ),
     )
 
 
-def _answer(
-    folded: FoldedCounts,
-    first: Float[np.ndarray, "num_folds n raw"],
-    rest: Members,
-    member_fold: Int[np.ndarray, " m"],
-    replaces_stuck: bool,
-) -> tuple[
-    Float[np.ndarray, "members_per_fold n raw"],
-    Float[np.ndarray, "num_folds n raw"],
-    Int[np.ndarray, " m"],
-]:
-    """Asks the other members for all rows, once, and collects what is used of it.
-
-    What the first member of each fold said is in `first`.
-
-    Returns:
-      Held-out answers, means by fold, and the member that stands at each place.
-    """
-    by_fold = members_by_fold(member_fold)
-    order = np.arange(len(member_fold))
-    num_rows, num_raw = first.shape[1:]
-    held_out = np.empty((by_fold.shape[1], num_rows, num_raw), np.float32)
-    means = np.empty((len(by_fold), num_rows, num_raw), np.float32)
-    z = np.asarray(folded.counts.z)
-    # Rows on which members are compared come first, so that their answers are used twice.
-    compared = np.zeros(num_rows, bool)
-    compared[:: -(-num_rows // _COMPARED_ROWS)] = replaces_stuck
-    for rows in itertools.chain(
-        _blocks(np.flatnonzero(compared), _COMPARED_ROWS),
-        _blocks(np.flatnonzero(~compared), _ROWS),
-    ):
-        raw = np.concatenate([first[:, rows], rest.raw(z[rows])])
-        fold = folded.fold[rows]
-        if compared[rows[0]]:
-            counts = Counts(*(np.asarray(part)[rows] for part in folded.counts))
-            order = replacements(find_stuck(raw, counts, fold, by_fold), by_fold)
-        raw = raw[order]
-        held_out[:, rows] = pick_held_out(raw, by_fold, fold)
-        means[:, rows] = raw[by_fold].mean(axis=1)
-    return held_out, means, order
+Fitted = tuple[Members, Float[np.ndarray, "per_fold n raw"]]
 
 
-def _blocks(
-    rows: Int[np.ndarray, " n"], size: int
-) -> Iterator[Int[np.ndarray, " some"]]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))
+class _Run(NamedTuple):
+    """What all fits of a run share."""
+
+    key: PRNGKeyArray
+    folded: FoldedCounts
+    context: RunContext
+    checkpoint_dir: str | Path | None
+
+    def fit_all(
+        self, learners: dict[int, Learner], per_fold: int
+    ) -> tuple[dict[int, Fitted], dict[int, str]]:
+        """Fits members of several learners; warns of those that fail.
+
+        Args:
+          learners: by number.
+          per_fold: see `fit`.
+
+        Returns:
+          By number, what `fit` returns, or what the problem is.
+        """
+        found: dict[int, Fitted] = {}
+        problems: dict[int, str] = {}
+        for number, learner in learners.items():
+            try:
+                found[number] = self.fit(number, learner, per_fold)
+            except (pb.InputError, LostProcessError):
+                raise  # not the learner's failure
+            except Exception as error:
+                problems[number] = str(error)
+                if len(problems) == len(learners):
+                    raise
+                if not isinstance(error, UnsuitableError):
+                    message = f"{learner.name} was left out: {error}"
+                    warnings.warn(message, stacklevel=3)
+        return found, problems
+
+    def fit(self, number: int, learner: Learner, per_fold: int) -> Fitted:
+        """Fits members that see everything outside their fold, or a share of it.
+
+        Args:
+          number: of the learner.
+          learner: fits the members.
+          per_fold: 1 sees everything; more see a share.
+
+        Returns:
+          The members, and what they say of the rows that they did not see.
+        """
+        is_part = per_fold > 1
+        key = jax.random.fold_in(self.key, 2 * number + is_part)
+        checkpoints = RunCheckpoints(None, {})
+        if self.checkpoint_dir is not None:
+            counts = self.folded.counts
+            label = {
+                "learner": repr(learner),
+                "key": np.asarray(jax.random.key_data(key)).tolist(),
+                "members_per_fold": per_fold,
+                "data": digest(
+                    np.asarray(counts.z), flat_weights(counts), self.folded.fold
+                ),
+            }
+            folder = Path(self.checkpoint_dir) / f"learner_{number}_{per_fold}"
+            checkpoints = RunCheckpoints(folder, label)
+        # All classes see the same shares, so that their differences are their own.
+        seed = int(numpy_rng(self.key).integers(2**31))
+        resamples = Resamples(self.folded, per_fold, SHARE if is_part else 1.0, seed)
+        members = learner.fit(
+            key, resamples, self.context._replace(checkpoints=checkpoints)
+        )
+        return members, self._held_out(members, per_fold)
+
+    def weigh(self, full: dict[int, Fitted]) -> Float[np.ndarray, "classes sources"]:
+        """Finds the weights of classes."""
+        held_out = [raw.mean(axis=0) for _, raw in full.values()]
+        return stack_weights(held_out, self.folded.counts)
+
+    def _held_out(
+        self, members: Members, per_fold: int
+    ) -> Float[np.ndarray, "per_fold n raw"]:
+        """Asks members for the rows that they did not see, once."""
+        z, fold = np.asarray(self.folded.counts.z), self.folded.fold
+        num_raw = pb.BINARY.num_cells + pb.BINARY.num_treatments
+        result = np.empty((per_fold, len(z), num_raw), np.float32)
+        for number in range(self.folded.num_folds):
+            own = members.take(np.flatnonzero(members.fold == number))
+            rows = np.flatnonzero(fold == number)
+            for some in np.split(rows, range(_ROWS, len(rows), _ROWS)):
+                result[:, some] = ask(own, z[some])
+        if not np.isfinite(result).all():
+            raise FloatingPointError("its answers are not finite.")
+        return result
 
 
 def _check_arguments(
-    folded: FoldedCounts, learners: Learners, members_per_fold: int
-) -> list[tuple[Learner, ...]]:
-    """Returns the learners as sequences; raises if an argument cannot be used."""
+    folded: FoldedCounts, learners: Sequence[Learner], members_per_fold: int
+) -> None:
+    """Raises if an argument cannot be used."""
     if not isinstance(folded, FoldedCounts):
         raise pb.InputError(
             "folded", f"must come from Rows.folded, got a {type(folded).__name__}."
+        )
+    if folded.num_folds < 2:
+        raise pb.InputError(
+            "folded", "must have at least 2 folds, got 1; see Rows.deal."
         )
     if members_per_fold < 2:
         raise pb.InputError(
             "members_per_fold", f"must be at least 2, got {members_per_fold}."
         )
-    is_sequence = isinstance(learners, Sequence) and not isinstance(learners, str)
-    sequences = [
-        tuple(each) if isinstance(each, (list, tuple)) else (cast("Learner", each),)
-        for each in (learners if is_sequence else ())
-    ]
-    every = list(itertools.chain(*sequences))
-    if not every or not all(map(len, sequences)):
+    if not isinstance(learners, Sequence) or isinstance(learners, str) or not learners:
         raise pb.InputError("learners", "must be a sequence of one Learner or more.")
-    for learner in every:
+    for learner in learners:
         if not isinstance(learner, Learner):
             raise pb.InputError(
                 "learners", f"must hold Learners, got {learner!r}; see NetworkLearner."
             )
-    return sequences
-
-
-def _choose(
-    sequences: Sequence[Sequence[Learner]],
-    try_learner: Callable[[int, Learner], _Trial],
-) -> tuple[_Trial, list[float]]:
-    """Tries the first of every sequence, then what follows the best while it is better.
-
-    Returns:
-      The trial with the least loss, and the losses of all that were tried.
-    """
-    starts = [0, *itertools.accumulate(map(len, sequences))]
-    pending, losses = [(row, 0) for row in range(len(sequences))], []
-    best, following = None, None
-    while pending:
-        row, place = pending.pop(0)
-        trial = try_learner(starts[row] + place, sequences[row][place])
-        losses.append(trial.loss)
-        if losses[-1] == min(losses):
-            best, following = trial, (row, place + 1)
-        if not pending and following is not None:
-            row, place = following
-            pending = [following] if place < len(sequences[row]) else []
-            following = None
-    assert best is not None
-    return best, losses

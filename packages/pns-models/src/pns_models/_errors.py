@@ -43,3 +43,7 @@ class NoDrawsError(ValueError):
 
 class DamagedModelError(ValueError):
     """A folder holds no model, a damaged one, or one of another format."""
+
+
+class UnsuitableError(ValueError):
+    """A learner that says that it is not made for such tables; it is left out."""

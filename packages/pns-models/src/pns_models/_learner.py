@@ -1,11 +1,10 @@
 """Learners, and the members that they leave behind.
 
-A learner turns weighted units of both sources into members; a member answers for any
-covariates with the raw numbers of the anchored map, so every answer is compatible. What
-cross-fits, weighs and saves members knows no more of them than this file says.
+A learner turns units of both sources into members. A member answers for any covariates
+with raw numbers: logits of the cells (x, y), then the logit of mu for each arm.
+What cross-fits, stacks and saves members knows no more of them than this file says.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -18,12 +17,12 @@ from pns_models._files import Kinds
 from pns_models._resamples import Resamples
 
 
+@runtime_checkable
 class Members(Protocol):
     """Fitted models that answer side by side, each for the fold it did not see.
 
     Attributes:
       kind: the name by which saved members are read again, see `MEMBERS`.
-      fold: the one that each member did not see.
     """
 
     kind: ClassVar[str]
@@ -37,8 +36,8 @@ class Members(Protocol):
         """Computes every member's raw numbers of rows, on the scale of the data."""
         ...
 
-    def join(self, other: Self) -> Self:
-        """Puts members of the same learner behind these."""
+    def take(self, order: Int[np.ndarray, " some"]) -> Self:
+        """Picks members by number."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -48,15 +47,6 @@ class Members(Protocol):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Reads what `save` wrote."""
-        ...
-
-
-@runtime_checkable
-class CanRepeat(Protocol):
-    """Members of which some can take the places of others."""
-
-    def take(self, order: Int[np.ndarray, " m"]) -> Members:
-        """Picks members by number, some perhaps more than once."""
         ...
 
 
@@ -80,6 +70,11 @@ class RunContext(NamedTuple):
 class Learner(Protocol):
     """Fits members; its `repr` says which learner it is, settings included."""
 
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
     def fit(
         self, key: PRNGKeyArray, resamples: Resamples, context: RunContext
     ) -> Members:
@@ -87,12 +82,11 @@ class Learner(Protocol):
 
         Args:
           key: decides everything but the resamples.
-          resamples: entries of both sources, and their weights for each member.
+          resamples: entries of both sources, and what each member sees of them.
           context: how the fit runs.
         """
         ...
 
 
-Learners = Sequence[Learner | Sequence[Learner]]
 MEMBERS: Kinds[Members] = Kinds("members")
 """Every kind of members that can be saved and loaded; `MEMBERS.register` adds one."""

@@ -11,9 +11,11 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pns_bounds as pb
 from jaxtyping import Array, Float
 from pns_bounds import BINARY
+from scipy import special
 
 Link = Literal["anchored", "free"]
 
@@ -48,6 +50,18 @@ def log_probabilities(
             [jax.nn.log_sigmoid(-arms), jax.nn.log_sigmoid(arms)], axis=-1
         )
     return LogProbabilities(joint=joint, outcome=outcome)
+
+
+def free_numbers(
+    raw: Float[np.ndarray, "*batch raw"],
+) -> Float[np.ndarray, "*batch raw"]:
+    """Turns raw numbers of the anchored link into those of the free one, in float32."""
+    cells = raw[..., : BINARY.num_cells]
+    logs = cells - special.logsumexp(cells, axis=-1, keepdims=True)
+    joint = logs.reshape(*raw.shape[:-1], *BINARY.joint_shape)
+    outcome = pb.log_anchor(joint, raw[..., BINARY.num_cells :])
+    arms = outcome[..., 1] - outcome[..., 0]
+    return np.concatenate([logs, arms], axis=-1, dtype=np.float32)
 
 
 def atoms_from_raw(raw: Float[Array, "*batch raw"], link: Link) -> pb.Atoms:

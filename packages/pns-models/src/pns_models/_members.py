@@ -70,7 +70,7 @@ def make_cells(
 ) -> Cells:
     """Lists the cells, and how to draw them."""
     folded = resamples.folded
-    is_entry = folded.cell_totals() > 0
+    is_entry = resamples.total.reshape(-1, BINARY.num_counts) > 0
     entry = np.full(is_entry.shape, is_entry.sum())
     entry[is_entry] = np.arange(is_entry.sum())
     by_fold = range(folded.num_folds)
@@ -86,9 +86,11 @@ def make_cells(
     )
 
 
-def _num_tickets(seen: Float[np.ndarray, "c counts"]) -> Int[np.ndarray, " c"]:
+def _num_tickets(
+    seen: Float[np.ndarray, "c sources treatments levels"],
+) -> Int[np.ndarray, " c"]:
     """Computes how many tickets cells have: each source's share counts one half."""
-    sources = seen.reshape(len(seen), -1, BINARY.num_cells).sum(axis=2)
+    sources = seen.sum(axis=(2, 3))
     share = (sources / sources.sum(axis=0)).mean(axis=1)
     tickets = np.ceil(share * _NUM_TICKETS)  # no cell that was seen is without one
     return tickets.astype(np.int64)
@@ -97,21 +99,18 @@ def _num_tickets(seen: Float[np.ndarray, "c counts"]) -> Int[np.ndarray, " c"]:
 def visit_weights(resamples: Resamples) -> Float[np.ndarray, "m weights"]:
     """Computes the members' weights of all entries at a visit.
 
-    A member's weight is divided by the units of the source and by the probability of a
-    visit: the mean over visits estimates L_obs + L_exp of the weighted units, whose
-    weights have mean 1.
+    A member's weight is divided by those of its source and by the probability of a
+    visit: the mean over visits estimates L_obs + L_exp of the units that it sees.
     """
-    member_fold, size = resamples.member_fold, BINARY.num_cells
-    result = np.zeros((len(member_fold), len(resamples.cell) + 1), np.float32)
+    member_fold, source = resamples.member_fold, resamples.source
+    result = np.zeros((len(member_fold), len(source) + 1), np.float32)
     for fold in range(resamples.folded.num_folds):
-        seen = resamples.seen(fold)
-        tickets = _num_tickets(seen)
-        chance = tickets / tickets.sum()
-        units = seen.reshape(len(seen), -1, size).sum(axis=(0, 2))
-        visits = units[resamples.source] * chance[resamples.cell]
-        visits = np.maximum(visits, 1e-300)
+        tickets = _num_tickets(resamples.seen(fold))
+        chance = (tickets / tickets.sum())[resamples.cell]
         for member in np.flatnonzero(member_fold == fold).tolist():
-            result[member, :-1] = resamples.weights(member) / visits
+            weights = resamples.weights(member)
+            visits = np.bincount(source, weights)[source] * chance
+            result[member, :-1] = weights / np.maximum(visits, 1e-300)
     return result
 
 

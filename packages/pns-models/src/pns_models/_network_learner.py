@@ -20,8 +20,7 @@ from jaxtyping import Float, PRNGKeyArray
 from pns_models._anchored import AnchoredConfig
 from pns_models._checkpoints import Row
 from pns_models._data import Counts, FoldedCounts
-from pns_models._errors import DivergedError
-from pns_models._held_out import mean_loss, members_by_fold, pick_held_out
+from pns_models._errors import DivergedError, UnsuitableError
 from pns_models._learner import RunContext
 from pns_models._members import (
     MemberProgram,
@@ -34,12 +33,15 @@ from pns_models._network_members import NetworkMembers
 from pns_models._placement import State, changing, place_members
 from pns_models._recipe import Recipe
 from pns_models._resamples import Resamples
+from pns_models._stack import source_losses
 from pns_models._standardizer import make_standardizer
 from pns_models._step import Optimizer, make_optimizer
 from pns_models._training import History
 
 _CHUNKS = 10  # of training, with an evaluation after each
 _EVAL_ROWS = 4096  # of an evaluation while training, at most
+_UNITS_PER_STEP = 20  # with fewer units, training has fewer steps
+_LEAST_STEPS = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +50,14 @@ class NetworkLearner:
 
     Attributes:
       recipe: of every member: an anchored network, with training from
-        `make_member_training`; perhaps one of `PORTFOLIO`.
+        `make_member_training`.
+      name: what reports call it.
+      min_units: of both sources, with fewer of which it is left out.
     """
 
     recipe: Recipe
+    name: str = "networks"
+    min_units: int = 0
 
     def __post_init__(self):
         """Checks what would only fail later."""
@@ -70,11 +76,11 @@ class NetworkLearner:
                 "make_member_training.",
             )
         settings = (config.patience, config.held_out_fraction, config.data_noise)
-        if settings != (None, 0, "exponential"):
+        if settings != (None, 0, "none"):
             raise pb.InputError(
                 "recipe",
-                "must have no patience, a held_out_fraction of 0 and exponential "
-                f"data_noise here, got {settings}; see make_member_training.",
+                "must have no patience, a held_out_fraction of 0 and no data_noise "
+                f"here, got {settings}; see make_member_training.",
             )
 
     def fit(
@@ -84,16 +90,22 @@ class NetworkLearner:
 
         Args:
           key: decides initialization and batches.
-          resamples: entries of both sources, and their weights for each member.
+          resamples: entries of both sources, and what each member sees of them.
           context: how the fit runs.
 
         Raises:
           DivergedError: if a loss is not finite.
         """
-        config = self.recipe.training
+        units = float(resamples.total.sum())
+        if units < self.min_units:
+            raise UnsuitableError(
+                f"there are {units:,.0f} rows, and networks need {self.min_units:,}."
+            )
+        recipe = _shorten(self.recipe, units)
+        config = recipe.training
         assert config.max_steps is not None and config.batch_size is not None
         standardizer = make_standardizer(resamples.folded.counts)
-        program, states = make_states(key, resamples, self.recipe)
+        program, states = make_states(key, resamples, recipe)
         cells = make_cells(resamples, standardizer, config.batch_size)
         some = _some_rows(resamples.folded)
         state, rows = context.checkpoints.restore(changing(states))
@@ -107,7 +119,7 @@ class NetworkLearner:
 
         def members(history: History | None = None) -> NetworkMembers:
             return NetworkMembers.from_params(
-                state[0], resamples.member_fold, self.recipe, standardizer, history
+                state[0], resamples.member_fold, recipe, standardizer, history
             )
 
         with bar:
@@ -130,11 +142,21 @@ class NetworkLearner:
         return members(_make_history(rows))
 
 
+def _shorten(recipe: Recipe, units: float) -> Recipe:
+    """Halves the steps of training while units are few for them."""
+    steps = recipe.training.max_steps
+    assert steps is not None
+    while steps >= 2 * _LEAST_STEPS and steps * _UNITS_PER_STEP > units:
+        steps //= 2
+    training = dataclasses.replace(recipe.training, max_steps=steps)
+    return dataclasses.replace(recipe, training=training)
+
+
 def make_states(
     key: PRNGKeyArray, resamples: Resamples, recipe: Recipe
 ) -> tuple[MemberProgram, MemberStates]:
     """Draws initial networks, one for each resample, and computes their weights."""
-    keys = jax.random.split(key, 3)  # the last decided the resamples
+    keys = jax.random.split(key)
     size, num_covariates = len(resamples.member_fold), resamples.z.shape[1]
     config = recipe.training
     assert config.max_steps is not None
@@ -189,8 +211,9 @@ def _some_rows(folded: FoldedCounts) -> FoldedCounts:
 def _held_out_loss(members: NetworkMembers, folded: FoldedCounts) -> float:
     """Computes the loss of units by the mean of the members that did not see them."""
     raw = members.raw(np.asarray(folded.counts.z))
-    held_out = pick_held_out(raw, members_by_fold(members.fold), folded.fold)
-    return mean_loss(held_out.mean(axis=0), folded.counts)
+    is_own = (members.fold[:, None] == folded.fold).astype(np.float32)
+    held_out = np.einsum("mn,mnr->nr", is_own / is_own.sum(axis=0), raw)
+    return float(source_losses(held_out, folded.counts).sum())
 
 
 def _make_history(rows: list[Row]) -> History:

@@ -5,8 +5,8 @@ from typing import Literal
 from pns_models._anchored import AnchoredConfig, EnsembleConfig
 from pns_models._epinet import EpinetConfig
 from pns_models._hypermodel import HypermodelConfig
-from pns_models._network import Activation, Backbone
-from pns_models._recipe import Recipe, TrainConfig, make_member_training
+from pns_models._network import Backbone
+from pns_models._recipe import Recipe, TrainConfig
 
 _RELU = Backbone(width=128, depth=3, activation="relu")
 _SILU = Backbone(width=128, depth=3, activation="silu")
@@ -81,45 +81,4 @@ PRESETS: dict[str, Recipe] = {
 Those of the paper follow its tables of hyperparameters of the epistemic networks
 (tab:enn-hparams) and of the bootstrap (tab:mb-hparams) to the letter; where prose and table
 differ, the table. The default ones are ours.
-"""
-
-
-def _member(
-    bottleneck: int | None,
-    width: int,
-    depth: int,
-    activation: Activation,
-    training: TrainConfig,
-) -> Recipe:
-    return Recipe(
-        AnchoredConfig(
-            Backbone(
-                width=width, depth=depth, activation=activation, bottleneck=bottleneck
-            )
-        ),
-        training,
-    )
-
-
-PORTFOLIO: tuple[tuple[Recipe, ...], ...] = (
-    (_member(2, 64, 1, "relu", make_member_training(1e-2, 0.3, 3000)),),
-    (_member(2, 64, 2, "relu", make_member_training(1e-2, 0.2, 4500)),),
-    (_member(2, 64, 1, "relu", make_member_training(1e-2, 1.0, 3000)),),
-    (
-        _member(3, 32, 2, "silu", make_member_training(5e-3, 1.0, 2000)),
-        _member(3, 32, 2, "silu", make_member_training(5e-3, 0.3, 3000)),
-        _member(3, 32, 2, "silu", make_member_training(5e-3, 0.1, 6000)),
-    ),
-    (_member(None, 64, 2, "relu", make_member_training(1e-2, 2.0, 3000)),),
-    (
-        _member(None, 64, 2, "relu", make_member_training(1e-2, 0.7, 3000)),
-        _member(None, 64, 2, "relu", make_member_training(1e-2, 0.3, 3000)),
-        _member(None, 64, 2, "relu", make_member_training(1e-2, 0.1, 9000)),
-    ),
-)
-"""Recipes of a member of a cross-fitted ensemble, for `cross_fit` to choose from.
-
-Those with a bottleneck find the few linear combinations that matter, if there are few;
-the last two kinds need none. More data bear less weight decay and want more steps: the recipes
-of one kind are ordered so, and the next is tried only where the one before is the best.
 """

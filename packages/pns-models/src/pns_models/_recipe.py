@@ -107,8 +107,8 @@ def make_member_training(
 
     Example:
       >>> training = make_member_training(max_steps=300)
-      >>> training.max_steps, training.schedule, training.data_noise
-      (300, 'cosine', 'exponential')
+      >>> training.max_steps, training.schedule
+      (300, 'cosine')
       >>> training.held_out_fraction  # its fold is held out already
       0.0
     """
@@ -120,5 +120,4 @@ def make_member_training(
         max_steps=max_steps,
         held_out_fraction=0.0,
         patience=None,
-        data_noise="exponential",
     )

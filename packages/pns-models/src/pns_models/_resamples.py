@@ -1,17 +1,18 @@
-"""Bootstrap resamples of the data, one for each member.
+"""Parts of the data, one for each member.
 
-Every unit that a member sees has a weight from Exp(1), so c units that share covariates,
-source, treatment and outcome have Gamma(c, 1) in all. Units of the member's fold have 0.
+A member sees the units outside its fold: all of them, or a random share. With a share, how
+far members lie from those that see everything shows the error of the latter, see `Stack`.
 """
 
 import functools
-from typing import cast
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from pns_bounds import BINARY
 
 from pns_models._data import FoldedCounts, flat_weights
+
+Counts = Float[np.ndarray, "c sources treatments levels"]
 
 
 class Resamples:
@@ -22,7 +23,10 @@ class Resamples:
 
     Attributes:
       folded: the data.
-      member_fold: the fold that each member does not see.
+      member_fold: the fold that each member does not see; the first members are one for
+        each fold, in order.
+      share: of the units outside its fold, those that a member sees.
+      seed: decides which these are.
       cell: of each entry, its covariates: a row of `z`.
       source: of each entry, a place in `SOURCES`: 0 the log, 1 the trial.
       treatment: of each entry.
@@ -36,18 +40,23 @@ class Resamples:
 
     def __init__(
         self,
-        rng: np.random.Generator,
         folded: FoldedCounts,
-        member_fold: Int[np.ndarray, " m"],
+        per_fold: int = 1,
+        share: float = 1.0,
+        seed: int = 0,
     ):
-        """Lists the entries."""
-        self.folded, self.member_fold = folded, member_fold
-        seed = cast("np.random.SeedSequence", rng.bit_generator.seed_seq)
-        self._seeds = seed.spawn(len(member_fold))
-        self.cell, place = np.nonzero(folded.cell_totals() > 0)
-        shape = (BINARY.num_counts // BINARY.num_cells, *BINARY.joint_shape)
-        self.source, self.treatment, self.outcome = np.unravel_index(place, shape)
-        self._place = place
+        """Lists the entries.
+
+        Args:
+          folded: the data.
+          per_fold: how many members do not see each fold.
+          share: of the units outside its fold, those that a member sees.
+          seed: decides which these are.
+        """
+        self.folded, self.share, self.seed = folded, share, seed
+        self.member_fold = np.tile(np.arange(folded.num_folds), per_fold)
+        self._place = np.nonzero(self.total)
+        self.cell, self.source, self.treatment, self.outcome = self._place
         self.seen = functools.lru_cache(1)(self._sum_seen)
 
     @functools.cached_property
@@ -55,15 +64,40 @@ class Resamples:
         """Distinct covariate vectors, on the scale of the data."""
         return self.folded.cell_covariates()
 
-    def weights(self, member: int) -> Float[np.ndarray, " e"]:
-        """Draws a member's weights of all entries; the same at every call."""
-        seen = self.seen(int(self.member_fold[member]))
-        rng = np.random.default_rng(self._seeds[member])
-        return rng.standard_gamma(seen[self.cell, self._place])
+    @functools.cached_property
+    def total(self) -> Counts:
+        """Counts of each cell."""
+        return self._sum(np.ones(len(self.folded.fold)))
 
-    def _sum_seen(self, fold: int) -> Float[np.ndarray, "c counts"]:
+    def weights(self, member: int) -> Float[np.ndarray, " e"]:
+        """Returns how many units of each entry a member sees; the same at every call.
+
+        Of a count that is not whole, the rest is seen or not as one unit.
+        """
+        seen = self.seen(int(self.member_fold[member]))[self._place]
+        if self.share == 1:
+            return seen
+        rng = np.random.default_rng([self.seed, member])
+        whole = np.floor(seen)
+        thinned = rng.binomial(whole.astype(int), self.share)
+        return thinned + (seen - whole) * (rng.random(seen.shape) < self.share)
+
+    def counts(self, member: int) -> Counts:
+        """Returns what a member sees as counts of each cell."""
+        counts = np.zeros_like(self.total)
+        counts[self._place] = self.weights(member)
+        return counts
+
+    def held_out(self, fold: int) -> Float[np.ndarray, " e"]:
+        """Counts the units of each entry in a fold."""
+        return (self.total - self.seen(fold))[self._place]
+
+    def _sum_seen(self, fold: int) -> Counts:
         """Sums the counts of each cell outside a fold."""
-        folded = self.folded
-        weights = flat_weights(folded.counts) * (folded.fold != fold)[:, None]
-        size = int(folded.cell.max()) + 1
-        return np.stack([np.bincount(folded.cell, w, size) for w in weights.T], axis=1)
+        return self._sum(self.folded.fold != fold)
+
+    def _sum(self, chosen: Shaped[np.ndarray, " n"]) -> Counts:
+        cell, size = self.folded.cell, int(self.folded.cell.max()) + 1
+        columns = (flat_weights(self.folded.counts) * chosen[:, None]).T
+        sums = [np.bincount(cell, column, size) for column in columns]
+        return np.stack(sums, axis=1).reshape(size, -1, *BINARY.joint_shape)

@@ -16,6 +16,9 @@ METHOD_NAMES = (
     *("crossfit", "epinet", "ensemble", "bootstrap_full", "bootstrap_last_layer"),
     "plug_in",
 )  # those of the registry, which takes seconds to import
+LEARNER_NAMES = (
+    *("ridge", "splines", "trees", "networks", "networks_2", "networks_3"),
+)  # those of pns_models.LEARNERS
 
 _USAGE = """Bounds, for every person, the probability that a treatment makes the difference.
 
@@ -110,6 +113,11 @@ METHOD = flags.DEFINE_string(
     METHOD_NAMES[0],
     f"Where uncertainty comes from: {', '.join(METHOD_NAMES)}.",
 )
+LEARNERS = flags.DEFINE_list(
+    "learners",
+    None,
+    f"What --method=crossfit stacks: {', '.join(LEARNER_NAMES)}; all by default.",
+)
 ESTIMAND = flags.DEFINE_enum("estimand", "pns", list(pb.ESTIMANDS), "What to bound.")
 TARGET = flags.DEFINE_enum(
     "target", "set", ["set", "parameter"], "What each interval covers."
@@ -169,7 +177,10 @@ SECTIONS = {
         *((WEIGHTS, "COLUMN"), (WEIGHTS_ARE, ""), (GROUPS, "COLUMN")),
         *((ASSIGNMENT, "NUMBER or COLUMN"), (MISSING, ""), (UNSEEN, "")),
     ),
-    "Method": ((METHOD, "NAME"), (DRAWS, "NUMBER"), (SEED, "NUMBER")),
+    "Method": (
+        *((METHOD, "NAME"), (LEARNERS, "NAME,...")),
+        *((DRAWS, "NUMBER"), (SEED, "NUMBER")),
+    ),
     "Question": (
         *((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER"), (THRESHOLD, "NUMBER")),
         (OUTCOME_IS_BAD, ""),

@@ -37,6 +37,7 @@ from pns_estimate.command.run_folder import (
     run_folder,
 )
 from pns_estimate.methods import METHODS, Method, get_method
+from pns_estimate.methods.crossfit import CrossFitRecipe
 from pns_estimate.methods.network import NetworkMethod
 from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.checks import TableWarning
@@ -51,7 +52,8 @@ _NEEDED = (
     *(_flags.TREATMENT, _flags.OUTCOME),
 )
 _FOR_FITS = (
-    *(_flags.METHOD, _flags.SEED, _flags.DRAWS, _flags.MISSING, _flags.UNSEEN),
+    *(_flags.METHOD, _flags.LEARNERS, _flags.SEED, _flags.DRAWS),
+    *(_flags.MISSING, _flags.UNSEEN),
     *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
     *(_flags.COVARIATES, _flags.TREATMENT_REFERENCE, _flags.OUTCOME_REFERENCE),
 )
@@ -84,11 +86,31 @@ def _check_flags(arguments: Sequence[str]) -> Path:
             Setting("method"),
             f" must be one of {', '.join(METHODS)}, got {_flags.METHOD.value!r}.",
         )
+    _read_recipe()
     _check_question()
     out = Path(_flags.OUT.value)
     if not _flags.DISTRIBUTED.value and not _flags.PROCESS_ID.value:
         check_run_folder(out)  # else only the process that writes can tell
     return out
+
+
+def _read_recipe() -> CrossFitRecipe | None:
+    """Reads the learners to stack; None stacks all of them."""
+    names = _flags.LEARNERS.value
+    if names is None:
+        return None
+    recipe = get_method(_flags.METHOD.value).recipe
+    if not isinstance(recipe, CrossFitRecipe):
+        raise UserError(
+            Setting("learners"), " is for ", Setting("method", "crossfit"), "."
+        )
+    known = f"one or more of {', '.join(pm.LEARNERS)}, each once"
+    wrong = [name for name in names if name not in pm.LEARNERS]
+    wrong = wrong or [name for name in names if names.count(name) > 1]
+    if wrong or not names:
+        got = repr(wrong[0]) if wrong else "none"
+        raise UserError(Setting("learners"), f" must be {known}, got {got}.")
+    return dataclasses.replace(recipe, learners=tuple(pm.LEARNERS[n] for n in names))
 
 
 def _join_processes() -> None:
@@ -153,6 +175,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
     _say("reading tables")
     estimator = PnsEstimator(
         _flags.METHOD.value,
+        recipe=_read_recipe(),
         num_draws=_flags.DRAWS.value,
         seed=_flags.SEED.value,
         missing=cast(Missing, _flags.MISSING.value),  # the flag allows no other values

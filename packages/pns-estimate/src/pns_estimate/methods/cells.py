@@ -27,10 +27,9 @@ def are_cells_shared(totals: Float[np.ndarray, "num_cells counts"]) -> bool:
 def make_residual_sampler(
     rng: np.random.Generator,
     inner: Sampler,
-    members: pb.Atoms,
+    draws: pb.Atoms,
     folded: pm.FoldedCounts,
     least_cell_size: int,
-    num_members: float,
     judged: Bool[np.ndarray, " n"] | None = None,
     draw_scale: float | None = None,
 ) -> ResidualSampler:
@@ -39,21 +38,19 @@ def make_residual_sampler(
     Args:
       rng: decides which rows are judged if there are many.
       inner: the sampler without counts.
-      members: [members, number of judged rows], see `pns_infer.profile_residual`.
+      draws: [num_draws, number of judged rows], see `pns_infer.profile_residual`.
       folded: the counts of all units.
       least_cell_size: units from which on a cell's counts are kept.
-      num_members: as for `pns_infer.profile_residual`.
-      judged: the rows whose outcomes the members did not see; all if None.
+      judged: the rows whose outcomes the model did not see; all if None.
       draw_scale: as for `pns_infer.profile_residual`.
     """
     counts, _, cell = folded
     profile = pi.profile_residual(
         rng,
-        members,
+        draws,
         counts.observational,
         counts.experimental,
         cell,
-        num_members,
         judged,
         draw_scale,
     )

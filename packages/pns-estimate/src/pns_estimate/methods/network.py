@@ -21,7 +21,6 @@ from pns_estimate.methods.cells import (
     describe_residual,
     make_residual_sampler,
 )
-from pns_estimate.methods.members import link
 from pns_estimate.methods.protocol import (
     SAMPLERS,
     MethodFit,
@@ -32,6 +31,7 @@ from pns_estimate.methods.protocol import (
 
 Scope = Literal["full", "last_layer"]
 _DEFAULT = pi.SolveConfig()
+_atoms_from_raw = jax.jit(pm.atoms_from_raw, static_argnums=1)
 _NUM_JUDGED_DRAWS = 64  # of the network, to judge how they and counts are weighed
 
 
@@ -132,7 +132,7 @@ class BootstrapSampler:
             self.shifts,
             self.model.standardizer(z),
         )
-        return link(raw)
+        return jax.tree.map(np.asarray, _atoms_from_raw(raw, "anchored"))
 
     def save(self, folder: Path) -> None:
         """Writes network, shifts and scope."""
@@ -294,9 +294,6 @@ def _add_counts(
 ) -> MethodFit:
     """Adds the counts of cells to a fit of one network, judged by held-out rows.
 
-    Draws of the network take the place of members that did not see the held-out rows.
-    The network predicts by its mean over all draws, of which theirs is an estimate.
-
     Returns:
       The fit with a residual, calibrated; or without, if there are no counts to add or
       nothing to judge them by.
@@ -316,7 +313,6 @@ def _add_counts(
         pb.Atoms(*(part[:_NUM_JUDGED_DRAWS] for part in drawn)),
         folded,
         least_cell_size,
-        num_members=np.inf,
         judged=judged,
     )
     sampler = dataclasses.replace(found, profile=found.profile.cautious())
@@ -348,9 +344,9 @@ for _method in (
         # enough to be solved for directly, and a smaller held-out loss on Li Model 1 than
         # `default`.
         pm.Recipe(
-            pm.PORTFOLIO[0][0].network,
+            pm.AnchoredConfig(pm.Backbone(64, 1, activation="relu", bottleneck=2)),
             dataclasses.replace(
-                pm.PORTFOLIO[0][0].training, held_out_fraction=0.1, data_noise="none"
+                pm.make_member_training(1e-2, 0.3, 3000), held_out_fraction=0.1
             ),
         ),
         # Ten times the damping of tab:mb-hparams: iterative solves of a large network then

@@ -1,7 +1,6 @@
-"""Draws from members of an ensemble, whatever learner fitted them."""
+"""Draws from a stack of learners, whatever their classes."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,28 +13,36 @@ from jaxtyping import Float
 
 from pns_estimate.methods.protocol import SAMPLERS
 
-_ROWS = 8192  # that members answer at a time
-_atoms_from_raw = jax.jit(pm.atoms_from_raw, static_argnums=1)
+# Of the stack's deviations; the one constant chosen with coverage in view.
+DRAW_SCALE = 1.2
 
 
-def link(raw: Float[np.ndarray, "*batch raw"]) -> pb.Atoms:
-    """Turns raw numbers of the anchored map into atoms [*batch]."""
-    return jax.tree.map(np.asarray, _atoms_from_raw(raw, "anchored"))
+def link(raw: Float[np.ndarray, "n raw"]) -> pb.Atoms:
+    """Turns free raw numbers into compatible atoms [n]."""
+    no_draws = np.zeros((1, 0), raw.dtype)
+    linear = pi.LinearDraws(raw, np.zeros((*raw.shape, 0), raw.dtype), no_draws, "free")
+    return pb.Atoms(*(part[0] for part in linear.atoms()))
+
+
+def draw(key: jax.Array, answer: pm.Linear, num_draws: int) -> pi.LinearDraws:
+    """Draws the multipliers of a stack's deviations."""
+    rank = answer.factors.shape[-1]
+    normals = np.asarray(jax.random.normal(key, (num_draws, rank)), np.float32)
+    return pi.LinearDraws(answer.center, answer.factors, DRAW_SCALE * normals, "free")
 
 
 @SAMPLERS.register
 @dataclasses.dataclass(frozen=True, eq=False)
-class MembersSampler:
-    """Members whose differences stand for the error of their mean."""
+class StackSampler:
+    """A stack whose noise, bias and disagreement stand for its error."""
 
-    kind: ClassVar[str] = "members"
-    has_draws = True
-    is_posterior = False  # draws vary as the estimate does
-    members: pm.Members
+    kind: ClassVar[str] = "stack"
+    has_draws = is_posterior = True
+    stack: pm.Stack
 
     def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
-        """Links the mean of the members' raw numbers."""
-        return link(self._by_block(lambda raw: raw.mean(axis=0), z))
+        """Links the pooled raw numbers."""
+        return link(self.stack.answer(z).center)
 
     def draws(
         self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
@@ -46,32 +53,14 @@ class MembersSampler:
     def linear_draws(
         self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
     ) -> pi.LinearDraws:
-        """Draws weights of the members, whose raw numbers are the factors."""
-        factors = self._by_block(lambda raw: np.moveaxis(raw, 0, -1), z)
-        return pi.LinearDraws(
-            center=np.zeros(factors.shape[:2], factors.dtype),
-            factors=factors,
-            coefficients=np.asarray(
-                pm.draw_member_weights(key, len(self.members.fold), num_draws)
-            ),
-        )
+        """Draws multipliers; the first do not depend on the number of draws."""
+        return draw(key, self.stack.answer(z), num_draws)
 
     def save(self, folder: Path) -> None:
-        """Writes the members."""
-        pm.MEMBERS.save(self.members, folder / "members")
+        """Writes the stack."""
+        self.stack.save(folder)
 
     @classmethod
-    def load(cls, folder: Path) -> "MembersSampler":
+    def load(cls, folder: Path) -> "StackSampler":
         """Reads what `save` wrote."""
-        return cls(pm.MEMBERS.load(folder / "members"))
-
-    def _by_block(
-        self,
-        function: Callable[[Float[np.ndarray, "m some raw"]], np.ndarray],
-        z: Float[np.ndarray, "n d"],
-    ) -> np.ndarray:
-        """Applies a function to the members' raw numbers of some rows at a time."""
-        starts = range(0, max(len(z), 1), _ROWS)
-        return np.concatenate(
-            [function(self.members.raw(z[start : start + _ROWS])) for start in starts]
-        )
+        return cls(pm.Stack.load(folder))

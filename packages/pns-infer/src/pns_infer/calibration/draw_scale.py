@@ -1,8 +1,9 @@
-"""Draws as raw numbers, on whose scale they are shifted, scaled and calibrated.
+"""Draws as raw numbers, on whose scale they are scaled and calibrated.
 
-Raw numbers are logits of the cells, then anchors: the anchor of an arm is the logit of the
-position of mu between the limits that the joint law sets, see `pns_bounds.anchor`. So
-whatever is done to raw numbers, they stand for a compatible law.
+Raw numbers are logits of the cells, then a number for each arm: its anchor, the logit of the
+position of mu between the limits that the joint law sets, see `pns_bounds.anchor`; or freely
+the logit of mu, which is then moved between the limits. So whatever is done to raw numbers,
+they stand for a compatible law.
 
 Draws of a network may be too much alike, or too different. If their deviations are right,
 then averaged over the draws the *joint* probability of what happened to a group of similar
@@ -10,7 +11,7 @@ units is as great as can be: too small a scale is punished where the group share
 too large a scale wastes probability elsewhere. The truth need not be known.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pns_bounds as pb
@@ -28,7 +29,7 @@ from pns_infer.core.inputs import (
 )
 
 Array = Any  # NumPy or JAX
-_OUTERMOST = float(special.logit(0.999))  # anchor that a center at its limit moves to
+Link = Literal["anchored", "free"]
 
 
 def to_raw(atoms: pb.Atoms) -> Float[Array, "*points raw"]:
@@ -43,23 +44,17 @@ def to_raw(atoms: pb.Atoms) -> Float[Array, "*points raw"]:
     )
 
 
-def from_raw(raw: Float[Array, "*points raw"]) -> pb.Atoms:
+def from_raw(raw: Float[Array, "*points raw"], link: Link = "anchored") -> pb.Atoms:
     """Computes the compatible atoms that raw numbers stand for."""
     xp, num_cells = raw.__array_namespace__(), pb.BINARY.num_cells
     logits = raw[..., :num_cells]
     weights = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
     joint = weights / xp.sum(weights, axis=-1, keepdims=True)
     joint = joint.reshape(*raw.shape[:-1], *pb.BINARY.joint_shape)
-    return pb.Atoms(joint, pb.anchor(joint, raw[..., num_cells:]))
-
-
-def raw_shift(old: pb.Atoms, new: pb.Atoms) -> Float[Array, "*points raw"]:
-    """Computes how far a center moves; see `shift_draws` for one at a limit."""
-    before, after = to_raw(old), to_raw(new)
-    xp, num_cells = after.__array_namespace__(), pb.BINARY.num_cells
-    most = xp.maximum(xp.abs(before[..., num_cells:]), _OUTERMOST)
-    anchors = xp.clip(after[..., num_cells:], -most, most)
-    return xp.concatenate([after[..., :num_cells], anchors], axis=-1) - before
+    arms = raw[..., num_cells:]
+    if link == "free":
+        return pb.project_to_compatible(pb.Atoms(joint, special.expit(arms)))
+    return pb.Atoms(joint, pb.anchor(joint, arms))
 
 
 def scale_about_mean(
@@ -87,9 +82,10 @@ class LinearDraws(NamedTuple):
     """Draws center + factors . coefficients of the raw numbers of each point.
 
     Attributes:
-      center: logits of p00, p01, p10 and p11, then the anchors of mu0 and mu1.
+      center: logits of p00, p01, p10 and p11, then the numbers of mu0 and mu1.
       factors: what each coefficient adds to them.
       coefficients: of each draw, the same for all points.
+      link: what the numbers of mu0 and mu1 are: 'anchored' or 'free'.
 
     Example:
       >>> logits = np.log([[0.2, 0.3, 0.1, 0.4]])
@@ -105,15 +101,12 @@ class LinearDraws(NamedTuple):
     center: Float[np.ndarray, "n raw"]
     factors: Float[np.ndarray, "n raw rank"]
     coefficients: Float[np.ndarray, "num_draws rank"]
+    link: Link = "anchored"
 
     def scale(self, draw_scale: float | Float[Array, " num_draws"]) -> "LinearDraws":
         """Scales draws about their mean, as `scale_draws`; changes coefficients alone."""
         scaled = scale_about_mean(self.coefficients, draw_scale)
         return self._replace(coefficients=scaled)
-
-    def shift(self, old: pb.Atoms, new: pb.Atoms) -> "LinearDraws":
-        """Moves draws as far as a center moves, as `shift_draws`; changes the center."""
-        return self._replace(center=self.center + raw_shift(old, new))
 
     def atoms(self) -> pb.Atoms:
         """Computes compatible atoms [num_draws, n].
@@ -122,7 +115,7 @@ class LinearDraws(NamedTuple):
         what is computed from them.
         """
         num_points, num_draws = len(self.center), len(self.coefficients)
-        dtype = np.result_type(*self)
+        dtype = np.result_type(*self[:3])
         joint = np.empty((num_points, *pb.BINARY.joint_shape, num_draws), dtype)
         mu = np.empty((num_points, *pb.BINARY.mu_shape, num_draws), dtype)
         atoms = pb.Atoms(np.moveaxis(joint, -1, 0), np.moveaxis(mu, -1, 0))
@@ -131,7 +124,7 @@ class LinearDraws(NamedTuple):
             part = slice(start, start + _POINTS)
             raw = self.factors[part] @ self.coefficients.T  # [points, raw, draws]
             raw += self.center[part, :, None]
-            drawn = from_raw(np.moveaxis(raw, -1, 0))
+            drawn = from_raw(np.moveaxis(raw, -1, 0), self.link)
             for whole, some in zip(atoms, drawn, strict=True):
                 whole[:, part] = some
 
@@ -177,24 +170,6 @@ def scale_draws(
       [0.5, 0.5]
     """
     return from_raw(scale_about_mean(to_raw(draws), draw_scale))
-
-
-def shift_draws(draws: pb.Atoms, old: pb.Atoms, new: pb.Atoms) -> pb.Atoms:
-    """Moves draws as far as a center moves, on the logit scale.
-
-    All are compatible atoms, the draws with a leading axis, and so are the results.
-    Where the new mu lies at a limit of its interval, its position moves to the last
-    thousandth of it, or stays if it is nearer.
-
-    Example:
-      >>> joint = np.array([[[0.2, 0.3], [0.1, 0.4]]])
-      >>> old = pb.Atoms(joint, np.array([[0.5, 0.6]]))
-      >>> new = pb.Atoms(joint, np.array([[0.4, 0.7]]))
-      >>> draws = pb.Atoms(joint[None], old.mu[None])
-      >>> shift_draws(draws, old, new).mu.round(6).tolist()
-      [[[0.4, 0.7]]]
-    """
-    return from_raw(to_raw(draws) + raw_shift(old, new)[None])
 
 
 def calibrate_draws(

@@ -10,17 +10,16 @@ the prior sample size: how many units the model's prediction counts for. The sha
 part of the counts treated as new information: the model was trained on them as well, and
 what it already follows must not be used again.
 
-Both are judged by cross-fitting. For the units of a fold, the model is that of members who
-did not see them, the counts are those of the other folds, and the Dirichlet-multinomial
-probability of what happened is the likelihood. `draw_scale` scales the members' own
-deviations about their mean, which are part of the model's uncertainty: where they differ,
-the prediction counts for less. One network with an index, and a part of the rows that it
-did not see, is judged the same way: its draws stand for the members, and the rows that it
-saw lend their counts without being judged. Where units are rare a model has learned less:
-in the cells of the rarest fifth of units the strength is multiplied by `rare_factor`, a
-factor of at most 1 that is judged with the others.
+Both are judged by cross-fitting. For the units of a fold, the model is one that did not see
+them, the counts are those of the other folds, and the Dirichlet-multinomial probability of
+what happened is the likelihood. `draw_scale` scales the deviations of the model's draws
+about their mean, which are part of its uncertainty: where they differ, the prediction
+counts for less. A single model, and a part of the rows that it did not see, is judged the
+same way: the rows that it saw lend their counts without being judged. Where units are rare
+a model has learned less: in the cells of the rarest fifth of units the strength is
+multiplied by `rare_factor`, a factor of at most 1 that is judged with the others.
 
-Nothing here is approximated for large counts; of the members' deviations the likelihood
+Nothing here is approximated for large counts; of the draws' deviations the likelihood
 uses the variance alone. `residual_draws` draws from the result.
 """
 
@@ -60,7 +59,7 @@ class ResidualSettings(NamedTuple):
     """Settings of a local residual, one for each draw or for each point of a profile.
 
     Attributes:
-      draw_scale: factor of the members' deviations about their mean.
+      draw_scale: factor of the draws' deviations about their mean.
       observational_strength: prior sample size of the model beside the log.
       experimental_strength: the same beside the trial.
       observational_share: part of the log's counts treated as new information.
@@ -166,11 +165,10 @@ class ResidualProfile(NamedTuple):
 
 def profile_residual(
     rng: np.random.Generator,
-    members: pb.Atoms,
+    draws: pb.Atoms,
     observational: Num[Array, "n treatments levels"],
     experimental: Num[Array, "n treatments levels"],
     cell: Int[Array, " n"],
-    num_members: float,
     judged: Bool[Array, " n"] | None = None,
     draw_scale: float | None = None,
 ) -> ResidualProfile:
@@ -178,44 +176,37 @@ def profile_residual(
 
     Args:
       rng: decides which rows are judged if there are many.
-      members: [members_per_fold, m] atoms of each judged row by members that did not
-        see it.
+      draws: [num_draws, m] atoms of each judged row by a model that did not see it, and
+        predicts by its mean over all draws.
       observational: counts `[..., x, y]` of each row: the units of one cell and one fold.
       experimental: counts `[..., arm, y]`.
       cell: of each row.
-      num_members: of the ensemble whose mean predicts; its mean has less noise than that
-        of the members of one fold, which `draw_scale` accounts for. `np.inf` if members
-        are draws of one model that predicts by its mean over all draws.
       judged: which m rows are judged; all if None. The others lend their counts to the
         judged rows of their cell.
-      draw_scale: of the members' deviations about the mean of all; None judges it with
-        the rest.
+      draw_scale: of the draws' deviations about the mean of all; None judges it with the
+        rest.
 
     Example:
-      >>> members = pb.Atoms(np.full((2, 80, 2, 2), 0.25), np.full((2, 80, 2), 0.5))
+      >>> draws = pb.Atoms(np.full((2, 80, 2, 2), 0.25), np.full((2, 80, 2), 0.5))
       >>> cell, even = np.arange(80) // 2, np.full((80, 2, 2), 25)  # cells in two folds
       >>> gap = np.where(cell % 2, 6, -6)[:, None, None] * np.array([[0, 0], [-1, 1]])
-      >>> rng = np.random.default_rng(0)  # mu1 is 0.38 or 0.62, where members say 0.5
-      >>> profile = profile_residual(rng, members, even, even + gap, cell, num_members=4)
+      >>> rng = np.random.default_rng(0)  # mu1 is 0.38 or 0.62, where the model says 0.5
+      >>> profile = profile_residual(rng, draws, even, even + gap, cell)
       >>> values, weight = profile.marginal("experimental_strength")
       >>> round(float(weight[values <= 128].sum()), 3)
       1.0
     """
-    members = checked_atoms("members", members, ("members_per_fold", "m"))
-    members = pb.Atoms(*(np.asarray(part) for part in members))
-    size, num_judged = members.mu.shape[:2]
-    if not 2 <= size <= num_members:
-        raise pb.InputError(
-            "members",
-            f"must be 2 or more for each fold, and at most num_members={num_members}, "
-            f"got {size}.",
-        )
+    draws = checked_atoms("draws", draws, ("num_draws", "m"))
+    draws = pb.Atoms(*(np.asarray(part) for part in draws))
+    num_draws, num_judged = draws.mu.shape[:2]
+    if num_draws < 2:
+        raise pb.InputError("draws", f"must be 2 or more, got {num_draws}.")
     judged = np.ones(num_judged, bool) if judged is None else np.asarray(judged)
     if judged.ndim != 1 or judged.dtype != bool or judged.sum() != num_judged:
         raise pb.InputError(
             "judged",
-            f"must be a list of booleans, true for the {num_judged} rows that members "
-            f"have atoms of, got {judged.dtype} of shape {list(judged.shape)}, true for "
+            f"must be a list of booleans, true for the {num_judged} rows that draws "
+            f"are of, got {judged.dtype} of shape {list(judged.shape)}, true for "
             f"{np.count_nonzero(judged)}.",
         )
     own = trial_counts(observational, experimental, len(judged))
@@ -232,31 +223,33 @@ def profile_residual(
     some = np.arange(num_judged)
     if num_judged > _MAX_ROWS:
         some = np.sort(rng.choice(some, _MAX_ROWS, replace=False))
-    members = pb.Atoms(*(part[:, some] for part in members))
+    draws = pb.Atoms(*(part[:, some] for part in draws))
     rows = np.flatnonzero(judged)[some]
     is_rare = cell_size[rows] <= rare_size
-    tried, scales = _scales(draw_scale, 1 / size - 1 / num_members)
+    tried, scales = _scales(draw_scale, num_draws)
     log, trial = (
         np.stack([_grids(law, seen[rows], rest[rows], is_rare, s) for s in tried])
-        for law, seen, rest in zip(_laws(members), own, others, strict=True)
+        for law, seen, rest in zip(_laws(draws), own, others, strict=True)
     )
     return _join_sources(log, trial, scales, rare_size)
 
 
 def _scales(
-    draw_scale: float | None, noise: float
+    draw_scale: float | None, num_draws: int
 ) -> tuple[Float[np.ndarray, " scales"], Float[np.ndarray, " scales"]]:
-    """Returns scales for the mean of a fold's members, and those for the mean of all.
+    """Returns scales for the mean of a few draws, and those for the mean of all.
+
+    The variance of a few draws' mean about that of all is 1 / num_draws of a draw's.
 
     Args:
       draw_scale: for the mean of all; None for a grid.
-      noise: the variance by which a fold's mean is the noisier one, in that of a member.
+      num_draws: how many the few are.
     """
     if draw_scale is None:
-        return _DRAW_SCALES, np.sqrt(np.maximum(_DRAW_SCALES**2 - noise, 0))
+        return _DRAW_SCALES, np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / num_draws, 0))
     check_at_least("draw_scale", draw_scale, 0)
     scales = np.array([float(draw_scale)])
-    return np.sqrt(scales**2 + noise), scales
+    return np.sqrt(scales**2 + 1 / num_draws), scales
 
 
 def _find_rare_size(
@@ -270,20 +263,20 @@ def _find_rare_size(
 
 
 class _Law(NamedTuple):
-    """Mean of the members for one source, and their variance in that of an outcome."""
+    """Mean of the draws for one source, and their variance in that of an outcome."""
 
     mean: Float[np.ndarray, "n trials outcomes"]
     variance: Float[np.ndarray, "n trials"]
 
 
-def _laws(members: pb.Atoms) -> list[_Law]:
-    """Computes mean and variance of the members, the mean on the scale of raw numbers."""
-    mean = from_raw(to_raw(members).mean(axis=0))
+def _laws(draws: pb.Atoms) -> list[_Law]:
+    """Computes mean and variance of the draws, the mean on the scale of raw numbers."""
+    mean = from_raw(to_raw(draws).mean(axis=0))
     laws = []
-    for drawn, law in zip(trial_laws(members), trial_laws(mean), strict=True):
-        of_members = np.var(drawn, axis=0, ddof=1).sum(axis=-1)
+    for drawn, law in zip(trial_laws(draws), trial_laws(mean), strict=True):
+        of_draws = np.var(drawn, axis=0, ddof=1).sum(axis=-1)
         of_outcome = (law * (1 - law)).sum(axis=-1)
-        laws.append(_Law(law, of_members / np.maximum(of_outcome, 1e-12)))
+        laws.append(_Law(law, of_draws / np.maximum(of_outcome, 1e-12)))
     return laws
 
 

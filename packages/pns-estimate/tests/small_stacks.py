@@ -1,0 +1,50 @@
+"""A stack of members that nothing was trained for, and can be saved."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import pns_models as pm
+
+
+@pm.MEMBERS.register
+@dataclasses.dataclass(frozen=True, eq=False)
+class SlopeMembers:
+    """Raw numbers that are linear in the covariates."""
+
+    kind: ClassVar[str] = "slopes"
+    fold: np.ndarray
+    slopes: np.ndarray  # [members, covariates and 1, raw]
+
+    def raw(self, z):
+        ones = np.ones((len(z), 1), np.float32)
+        return np.concatenate([z, ones], axis=1) @ self.slopes
+
+    def take(self, order):
+        return SlopeMembers(self.fold[order], self.slopes[order])
+
+    def save(self, folder):
+        np.savez(folder / "slopes.npz", fold=self.fold, slopes=self.slopes)
+
+    @classmethod
+    def load(cls, folder):
+        with np.load(folder / "slopes.npz") as stored:
+            return cls(stored["fold"], stored["slopes"])
+
+
+def make_stack(num_covariates=2, seed=0):
+    """Two classes of three and four members on two folds; weights differ by source."""
+    rng = np.random.default_rng(seed)
+
+    def make_members(per_fold, middle):
+        fold = np.tile([0, 1], per_fold)
+        noise = 0.2 * rng.normal(size=(len(fold), *middle.shape))
+        return SlopeMembers(fold, (middle + noise).astype(np.float32))
+
+    middles = 0.5 * rng.normal(size=(2, num_covariates + 1, 6))
+    return pm.Stack(
+        names=("one", "other"),
+        full=tuple(make_members(1, middle) for middle in middles),
+        part=tuple(make_members(i, m) for i, m in zip((3, 4), middles, strict=True)),
+        weights=np.array([[0.7, 0.2], [0.3, 0.8]]),
+    )

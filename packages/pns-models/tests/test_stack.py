@@ -1,0 +1,287 @@
+"""Stacks: pooled answers, their error by three routes, and weights that are best."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pns_models as pm
+import pytest
+from pns_models import _stack
+from pns_models._learner import RunContext
+from pns_models._links import log_probabilities
+from scipy import optimize
+
+QUARTER = 0.25  # what members that show the error see
+SOURCE = np.array([0, 0, 0, 0, 1, 1])  # of each raw number
+
+
+def make_answers(num_classes=3, num_rows=4, seed=0):
+    """Draws what members say; classes have different numbers of them."""
+    rng = np.random.default_rng(seed)
+    full, part = [], []
+    for number in range(num_classes):
+        center = rng.normal(size=(num_rows, 6))
+        full.append(center + 0.1 * rng.normal(size=(2, num_rows, 6)))
+        size = (4 + number, num_rows, 6)
+        part.append(center + 0.3 + (1 + number) * rng.normal(size=size))
+    as_float = [[raw.astype(np.float32) for raw in some] for some in (full, part)]
+    return _stack.Answers(*as_float)
+
+
+def make_weights(num_classes=3, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.ones(num_classes), 2).T
+
+
+def test_the_center_is_the_weighted_mean_of_the_means_of_classes():
+    answers, weights = make_answers(), make_weights()
+    center = _stack.pool(answers, weights).center
+    for row, number in itertools.product(range(4), range(6)):
+        expected = 0.0
+        for raw, weight in zip(answers.full, weights, strict=True):
+            values = [float(raw[member, row, number]) for member in range(len(raw))]
+            expected += weight[SOURCE[number]] * sum(values) / len(values)
+        np.testing.assert_allclose(center[row, number], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2, 3], [4, 5]])
+def test_draws_have_the_covariance_of_a_class_drawn_by_its_weight_and_the_bias(numbers):
+    """The law of total variance: that of a mixture, by its first two moments.
+
+    A class that is drawn has the noise that its members show. The shift from members that
+    saw a share to those that saw everything is one more direction, with twice its size.
+    """
+    answers, weights = make_answers(), make_weights()
+    linear = _stack.pool(answers, weights)
+    weight = weights[:, SOURCE[numbers[0]]]
+    for row in range(4):
+        full = [raw[:, row, numbers].astype(float) for raw in answers.full]
+        part = [raw[:, row, numbers].astype(float) for raw in answers.part]
+        first = sum(w * f.mean(axis=0) for w, f in zip(weight, full, strict=True))
+        second = np.zeros((len(numbers), len(numbers)))
+        for w, f, p in zip(weight, full, part, strict=True):
+            noise = np.cov(p.T) * QUARTER / (1 - QUARTER)
+            second += w * (noise + np.outer(f.mean(axis=0), f.mean(axis=0)))
+        shift = sum(
+            w * (p.mean(axis=0) - f.mean(axis=0))
+            for w, f, p in zip(weight, full, part, strict=True)
+        )
+        expected = second - np.outer(first, first) + 4 * np.outer(shift, shift)
+        factors = linear.factors[row, numbers].astype(float)
+        np.testing.assert_allclose(factors @ factors.T, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_every_class_and_member_has_a_multiplier_of_its_own():
+    linear = _stack.pool(make_answers(), make_weights())
+    assert linear.factors.shape == (4, 6, 1 + 3 + (4 + 5 + 6))
+    one = _stack.pool(make_answers(1), np.ones((1, 2)))
+    np.testing.assert_array_equal(one.factors[..., 1], 0)  # it differs from no other
+
+
+def test_members_that_see_a_quarter_show_the_variance_of_a_mean():
+    """For the mean outcome of n units, both are p (1 - p) / n.
+
+    Over R samples, the mean of variances of two degrees of freedom has a relative error of
+    sqrt(1 / R), and the variance of R means one of sqrt(2 / R).
+    """
+    rng, num_samples, p = np.random.default_rng(0), 3000, 0.3
+    num_units = 800  # of which half are in each fold
+    shown, means = [], []
+    for seed in range(num_samples):
+        counts = np.zeros((2, 2, 2), np.float32)
+        ones = rng.binomial(num_units // 2, p, size=2)
+        counts[:, 0] = np.stack([num_units // 2 - ones, ones], axis=1)
+        z, nobody = np.zeros((2, 1), np.float32), np.zeros_like(counts)
+        folded = pm.FoldedCounts(
+            pm.Counts(z, counts, nobody), np.arange(2), np.zeros(2, int)
+        )
+        raw = []
+        for parts in ({}, {"per_fold": 3, "share": _stack.SHARE, "seed": seed}):
+            resamples = pm.Resamples(folded, **parts)
+            own = np.flatnonzero(resamples.member_fold == 0)
+            seen = [resamples.counts(member)[0, 0, 0] for member in own]
+            mean = [some[1] / some.sum() for some in seen]
+            raw.append(np.tile(np.array(mean, np.float32)[:, None, None], (1, 1, 6)))
+        linear = _stack.pool(_stack.Answers([raw[0]], [raw[1]]), np.ones((1, 2)))
+        shown.append((linear.factors[0, 4, 2:].astype(float) ** 2).sum())
+        means.append(float(linear.center[0, 4]))
+    expected = p * (1 - p) / (num_units / 2)
+    # Of 100 units that a member sees, a mean has a variance larger by a hundredth.
+    error = 4 / np.sqrt(num_samples) + 0.015
+    assert abs(np.mean(shown) / expected - 1) < error
+    error = 4 * np.sqrt(2 / num_samples)
+    assert abs(np.var(means) / expected - 1) < error
+
+
+def test_a_bias_that_falls_with_the_power_029_of_the_sample_size_is_shown_in_full():
+    truth, bias = np.zeros((1, 2, 6), np.float32), np.float32(0.4)
+    answers = _stack.Answers([truth + bias], [truth + bias * np.float32(4**0.29)])
+    linear = _stack.pool(answers, np.ones((1, 2)))
+    np.testing.assert_allclose(np.abs(linear.factors[..., 0]), bias, rtol=0.02)
+
+
+def test_logits_of_cells_become_logarithms_when_members_are_asked():
+    rng = np.random.default_rng(0)
+
+    class Fixed:
+        def raw(self, z):
+            return numbers
+
+    numbers = rng.normal(size=(2, 3, 6)).astype(np.float32)
+    before = numbers.copy()
+    raw = _stack.ask(Fixed(), np.zeros((3, 1), np.float32))
+    np.testing.assert_array_equal(numbers, before)
+    logs = np.asarray(jax.nn.log_softmax(before[..., :4]))
+    np.testing.assert_allclose(raw[..., :4], logs, atol=1e-6)
+    np.testing.assert_array_equal(raw[..., 4:], before[..., 4:])
+
+
+def make_held_out(num_classes, num_rows=400, seed=0):
+    """Draws counts, and classes that know different parts of their law."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(num_rows, 6))
+    law = np.asarray(jax.nn.softmax(truth[:, :4]))
+    law = law.astype(float) / law.sum(axis=1, keepdims=True, dtype=float)
+    log = rng.multinomial(10, law)
+    mu = 1 / (1 + np.exp(-truth[:, 4:]))
+    cases = rng.binomial(5, mu)
+    trial = np.stack([5 - cases, cases], axis=-1)
+    counts = pm.Counts(
+        np.zeros((num_rows, 1), np.float32),
+        log.reshape(-1, 2, 2).astype(np.float32),
+        trial.astype(np.float32),
+    )
+    sizes = np.linspace(0.7, 1.3, num_classes)
+    held_out = [
+        (truth + size * rng.normal(size=truth.shape)).astype(np.float32)
+        for size in sizes
+    ]
+    return held_out, counts
+
+
+def both_losses(raw, counts):
+    """Computes the losses of the log and of the trial by the link of networks."""
+    logs = log_probabilities(jnp.asarray(raw), "free")
+    return [
+        -float(jnp.sum(part * log) / part.sum())
+        for part, log in zip(counts[1:], logs, strict=True)
+    ]
+
+
+def test_losses_are_those_of_the_link():
+    held_out, counts = make_held_out(1)
+    found = _stack.source_losses(held_out[0], counts)
+    np.testing.assert_allclose(found, both_losses(held_out[0], counts), rtol=1e-5)
+
+
+def test_weights_of_two_classes_are_the_best_of_a_grid():
+    held_out, counts = make_held_out(2)
+    found = _stack.stack_weights(held_out, counts)
+    assert found.shape == (2, 2)
+    grid = np.linspace(0, 1, 1001)
+    pooled = (w * held_out[0] + (1 - w) * held_out[1] for w in grid)
+    losses = np.array([_stack.source_losses(raw, counts) for raw in pooled])
+    best = grid[np.argmin(losses, axis=0)]
+    assert np.all((best > 0.5) & (best < 1)), "or the optimum is a corner"
+    np.testing.assert_allclose(found[0], best, atol=0.003)
+
+
+def test_weights_of_three_classes_are_those_of_sequential_quadratic_programming():
+    held_out, counts = make_held_out(3)
+    found = _stack.stack_weights(held_out, counts)
+    for source in (0, 1):
+
+        def loss(weights, source=source):
+            raw = np.tensordot(weights, np.stack(held_out).astype(float), 1)
+            return _stack.source_losses(raw, counts)[source]
+
+        best = optimize.minimize(
+            loss,
+            np.full(3, 1 / 3),
+            method="SLSQP",
+            bounds=[(0, 1)] * 3,
+            constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1},
+            options={"ftol": 1e-12},
+        )
+        np.testing.assert_allclose(found[:, source], best.x, atol=0.005)
+        assert loss(found[:, source]) < best.fun + 1e-6
+    np.testing.assert_allclose(found.sum(axis=0), 1, atol=1e-9)
+
+
+def test_a_useless_class_has_no_weight_and_sources_have_weights_of_their_own():
+    held_out, counts = make_held_out(2)
+    wild = [held_out[0], held_out[1].copy()]
+    noise = np.random.default_rng(1).normal(size=(400, 4))
+    wild[1][:, :4] = 30 * noise
+    found = _stack.stack_weights(wild, counts)
+    assert found[1, 0] < 0.01 and found[1, 1] > 0.1
+    alone = _stack.stack_weights(held_out, counts)
+    np.testing.assert_allclose(found[:, 1], alone[:, 1])
+
+
+def test_rows_without_units_of_a_source_do_not_matter():
+    held_out, counts = make_held_out(2)
+    expected = _stack.stack_weights(held_out, counts)
+    none = np.zeros((300, 2, 2), np.float32)
+    longer = pm.Counts(*(np.concatenate([a, b]) for a, b in zip(
+        counts, (np.zeros((300, 1), np.float32), none, none), strict=True
+    )))  # fmt: skip
+    rng = np.random.default_rng(1)
+    more = [
+        np.r_[raw, rng.normal(size=(300, 6)).astype(np.float32)] for raw in held_out
+    ]
+    np.testing.assert_allclose(_stack.stack_weights(more, longer), expected, atol=1e-4)
+    losses = [
+        _stack.source_losses(*pair)
+        for pair in ((more[0], longer), (held_out[0], counts))
+    ]
+    np.testing.assert_allclose(*losses)
+
+
+@pytest.fixture(scope="module")
+def stack(small):
+    """Ridge and splines with members of both sorts."""
+    rows = pm.rows_from_tables(*small.tables())
+    folded = rows.deal(np.random.default_rng(0), 2).folded()[0]
+    fits = [
+        [
+            learner.fit(jax.random.key(0), pm.Resamples(folded, *parts), RunContext())
+            for learner in (pm.LinearLearner(), pm.TreeLearner(max_trees=10))
+        ]
+        for parts in ((), (2, _stack.SHARE, 1))
+    ]
+    weights = np.array([[0.3, 0.8], [0.7, 0.2]])
+    return pm.Stack(("ridge", "trees"), *map(tuple, fits), weights)
+
+
+def test_a_stack_pools_what_its_members_say(stack, small, monkeypatch):
+    """Also if rows come in several blocks, the last of them short."""
+    z = small.tables()[0][0][:50]
+    answers = _stack.Answers(
+        [members.raw(z) for members in stack.full],
+        [members.raw(z) for members in stack.part],
+    )
+    expected = _stack.pool(answers, stack.weights)
+    for size in (4096, 16):
+        monkeypatch.setattr(_stack, "_ROWS", size)
+        found = stack.answer(z)
+        for part, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(part, other, atol=1e-5)
+
+
+def test_disagreement_is_the_deviation_of_the_arms_among_classes(stack, small):
+    z = small.tables()[0][0][:20]
+    found = stack.disagreement(stack.answer(z))
+    arms = np.stack([members.raw(z).mean(axis=0)[:, 4:] for members in stack.full])
+    weight = stack.weights[:, 1][:, None, None]
+    variance = (weight * arms**2).sum(axis=0) - (weight * arms).sum(axis=0) ** 2
+    np.testing.assert_allclose(found, np.sqrt(variance.mean(axis=1)), atol=1e-3)
+
+
+def test_a_saved_stack_answers_alike(stack, small, tmp_path):
+    stack.save(tmp_path)
+    again = pm.Stack.load(tmp_path)
+    z = small.tables()[0][0][:20]
+    assert again.names == stack.names
+    for part, other in zip(again.answer(z), stack.answer(z), strict=True):
+        np.testing.assert_array_equal(part, other)
