@@ -1,40 +1,32 @@
-"""The model of cost: what grows with what."""
+"""Time and memory of a run."""
 
-import dataclasses
+import os
+from pathlib import Path
 
-import numpy as np
-import pns_models as pm
-from pns_experiments.cost import Problem, predict_seconds
-
-LI = Problem(150_000, 15, people=3000, distinct=6000, kinds=50_000)
+from pns_experiments import cost
+from pns_experiments.cost import peak_memory, timed
 
 
-def test_training_depends_on_networks_and_columns_not_on_rows():
-    parts = predict_seconds(LI)
-    many = predict_seconds(dataclasses.replace(LI, rows=10**9))
-    assert many["training"] == parts["training"]
-    assert many["tables"] > 1000 * parts["tables"]
-    wide = predict_seconds(dataclasses.replace(LI, covariates=200))
-    assert 2 < wide["training"] / parts["training"] < 4  # measured: 2.3
-    twice = predict_seconds(dataclasses.replace(LI, cores=4))
-    assert twice["training"] == parts["training"] / 2
+def test_a_function_is_timed_until_its_arrays_are_there(monkeypatch):
+    """A clock of our own: the function ends at 5, its arrays are ready at 8."""
+    clock = [2.0]
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: clock[0])
+
+    def call():
+        clock[0] = 5.0
+        return "arrays"
+
+    def wait(result):
+        assert result == "arrays"
+        clock[0] = 8.0
+        return result
+
+    monkeypatch.setattr(cost.jax, "block_until_ready", wait)
+    assert timed(call) == ("arrays", 6.0)
 
 
-def test_more_members_train_longer_by_the_mean_of_the_recipes():
-    one = ((pm.PORTFOLIO[0][0],),)
-    few = predict_seconds(dataclasses.replace(LI, members_per_fold=2), one)
-    more = predict_seconds(dataclasses.replace(LI, members_per_fold=6), one)
-    assert more["training"] == 3 * few["training"]
-    tried = predict_seconds(LI)["training"] / more["training"]
-    assert 1 < tried < 4  # six recipes, of which five are dropped
-
-
-def test_a_recipe_far_down_its_sequence_costs_those_before_and_the_one_behind():
-    kind = pm.PORTFOLIO[-1]
-    alone = [predict_seconds(LI, ((recipe,),))["training"] / 6 for recipe in kind]
-    unknown = predict_seconds(LI, (kind,))["training"]
-    np.testing.assert_allclose(unknown, 6 * alone[0])
-    for place, chosen in enumerate(kind):
-        found = predict_seconds(LI, (kind,), chosen)["training"]
-        tried = sum(alone[: place + 2])
-        np.testing.assert_allclose(found, tried + 5 * alone[place])
+def test_peak_memory_is_in_gb_and_never_below_what_is_held():
+    """At least the memory of now, at most that of the machine; pages are counted late."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    size, all_pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+    assert 0.9 * pages * size / 2**30 <= peak_memory() <= all_pages * size / 2**30

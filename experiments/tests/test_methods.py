@@ -37,9 +37,10 @@ def test_every_recipe_has_a_small_one_of_the_same_kind(name):
     recipe = METHODS[name].recipe
     small = resize(recipe, "smoke")
     assert type(small) is type(recipe)
-    if isinstance(recipe, pe.CrossFitRecipe):  # a portfolio of recipes
-        assert len(small.portfolio) == 1 and small.num_folds == 2
-        small, recipe = small.portfolio[0], recipe.portfolio[0][0]
+    if isinstance(recipe, pe.CrossFitRecipe):
+        assert small.learners == recipe.learners[:1] and small.num_folds == 2
+        assert small.members_per_fold == 2
+        return
     if isinstance(recipe, CountingRecipe):  # no network
         assert 0 < small.num_draws < recipe.num_draws
         return

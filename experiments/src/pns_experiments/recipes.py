@@ -41,9 +41,9 @@ def _(recipe: pm.Recipe) -> pm.Recipe:
 
 @_small.register
 def _(recipe: pe.CrossFitRecipe) -> pe.CrossFitRecipe:
-    member = _small(pm.PORTFOLIO[0][0])
+    learners = (pm.LEARNERS["ridge"],)
     return dataclasses.replace(
-        recipe, portfolio=(member,), num_folds=2, members_per_fold=2
+        recipe, learners=learners, num_folds=2, members_per_fold=2
     )
 
 

@@ -36,12 +36,16 @@ class Replicate(NamedTuple):
 _MODELS = {"li_1": pns_dgp.li_model_1, "acic": pns_dgp.acic_model}
 # Of the random curved family: its seed, then how many covariates there are.
 _CURVED = re.compile(r"curved:(\d+)(?::(\d+))?")
+# Of the families of worlds: the family, then its seed.
+_WORLD = re.compile(r"world:(\w+):(\d+)")
 # Of the random Li family: its seed, then how many covariates are observed and hidden.
 _MEMBER = re.compile(r"li:(\d+)(?::(\d+)\+(\d+))?")
 
 
 def is_model(name: str) -> bool:
     """Tells whether `make_model` knows a name."""
+    if world := _WORLD.fullmatch(name):
+        return world[1] in pns_dgp.FAMILIES
     families = (_MEMBER, _CURVED)
     return name in _MODELS or any(family.fullmatch(name) for family in families)
 
@@ -50,14 +54,18 @@ def make_model(name: str) -> pns_dgp.StructuralModel:
     """Makes 'li_1', 'acic', or a member of a random family.
 
     A member is 'li:<seed>', with 15 observed and 5 hidden covariates, or for example
-    'li:<seed>:12+3'; or 'curved:<seed>', with 8 covariates, or 'curved:<seed>:20'.
+    'li:<seed>:12+3'; 'curved:<seed>', with 8 covariates, or 'curved:<seed>:20'; or
+    'world:<family>:<seed>'.
     """
     if not is_model(name):
         raise pb.InputError(
             "model",
             "must be 'li_1', 'acic', 'li:<seed>', 'li:<seed>:<observed>+<hidden>', "
-            f"'curved:<seed>' or 'curved:<seed>:<covariates>', got {name!r}.",
+            "'curved:<seed>', 'curved:<seed>:<covariates>' or 'world:<family>:<seed>' "
+            f"with a family of {sorted(pns_dgp.FAMILIES)}, got {name!r}.",
         )
+    if member := _WORLD.fullmatch(name):
+        return pns_dgp.make_world(member[1], int(member[2]))
     if member := _CURVED.fullmatch(name):
         seed, size = (int(part or 0) for part in member.groups())
         if not size:
@@ -95,6 +103,27 @@ def draw_replicate(
     key = jax.random.fold_in(jax.random.key(seed), replicate)
     data_key, test_key, method_key = jax.random.split(key, 3)
     sizes = {"observational": num_observational, "experimental": num_experimental}
-    tables = Tables(**{s: model.sample(data_key, sizes[s], s) for s in pns_dgp.SOURCES})
+    samples = {s: model.sample(data_key, sizes[s], s) for s in pns_dgp.SOURCES}
     z = np.asarray(model.sample_population(test_key, num_test).z, np.float32)
-    return Replicate(tables, z, model.oracle(z), method_key)
+    tables = Tables(
+        **{
+            s: some._replace(z=_indicators(model, np.asarray(some.z)))
+            for s, some in samples.items()
+        }
+    )
+    return Replicate(tables, _indicators(model, z), model.oracle(z), method_key)
+
+
+def _indicators(
+    model: pns_dgp.StructuralModel, z: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "n columns"]:
+    """Replaces each category by indicators of its labels, as the estimator would."""
+    categories = model.categories if isinstance(model, pns_dgp.World) else ()
+    z = np.asarray(z)
+    columns = [
+        z[:, [j]] == np.arange(pns_dgp.World.num_labels)
+        if j in categories
+        else z[:, [j]]
+        for j in range(z.shape[1])
+    ]
+    return np.concatenate(columns, axis=1).astype(np.float32) if categories else z

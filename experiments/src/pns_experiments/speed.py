@@ -25,7 +25,7 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 
-from pns_experiments.cost import Problem, peak_memory, predict_seconds, timed
+from pns_experiments.cost import peak_memory, timed
 from pns_experiments.processes import share_cores
 
 Line = dict[str, Any]
@@ -108,10 +108,9 @@ def time_command(sizes: Sizes, folder: Path) -> Iterator[Line]:
         "what": f"command, {_rows(trial)} rows, nothing compiled yet",
         **cold,
         "goal_seconds": 60,
-        **_predict(sizes, trial, is_compiled=False),
     }
     warm = _run_command(sizes, folder, trial)
-    yield {"what": "the same again", **warm, **_predict(sizes, trial)}
+    yield {"what": "the same again", **warm}
     # Nothing is compiled yet for two: JAX keeps CPU programs of process 0 alone.
     two = _run_command(sizes, folder, trial, num_processes=2)
     ratio = two["seconds"] / cold["seconds"]
@@ -123,16 +122,11 @@ def time_command(sizes: Sizes, folder: Path) -> Iterator[Line]:
     few = (sizes.observational, sizes.observational)
     many = (few[0] * sizes.times, few[1] * sizes.times)
     small = _run_command(sizes, folder, few)
-    yield {"what": f"command, {_rows(few)} rows", **small, **_predict(sizes, few)}
+    yield {"what": f"command, {_rows(few)} rows", **small}
     large = _run_command(sizes, folder, many)
     ratio = large["seconds"] / small["seconds"]
     what = f"command, {_rows(many)} rows, beside {_rows(few)}"
-    yield {
-        "what": what,
-        **large,
-        **_goal("ratio", ratio, 1.5),
-        **_predict(sizes, many),
-    }
+    yield {"what": what, **large, **_goal("ratio", ratio, 1.5)}
 
 
 def time_answers(sizes: Sizes, folder: Path) -> Iterator[Line]:
@@ -182,15 +176,11 @@ def time_continuous(sizes: Sizes, folder: Path) -> Iterator[Line]:
     _run([sys.executable, "-c", program, str(sizes.acic), sizes.method, str(path)])
     found = json.loads(path.read_text())
     rows = _rows((sizes.acic, sizes.acic // 2))
-    problem = Problem(sizes.acic * 3 // 2, covariates=200)
     yield {
         "what": f"fit by {sizes.method}, ACIC, {rows} rows; memory beside the tables",
         **_goal("seconds", found["seconds"], 600),
         "peak_gb": found["peak_gb"],
         **_goal("ratio", found["peak_gb"] / found["tables_gb"], 3),
-        "predicted_seconds": sum(
-            predict_seconds(problem, chosen=pm.PORTFOLIO[3][-1]).values()
-        ),
     }
 
 
@@ -300,27 +290,6 @@ def _run_command(
     finally:
         for other in others:
             other.wait()
-
-
-def _predict(sizes: Sizes, rows: tuple[int, int], is_compiled: bool = True) -> Line:
-    """Predicts the seconds of the command on tables of Li Model 1, if by `crossfit`."""
-    if sizes.method != "crossfit":
-        return {}
-    log, trial = _draw_tables(rows)
-    both = pd.concat([log.assign(source=0), trial.assign(source=1)])
-    columns = [name for name in both if name.startswith("z")]
-    problem = Problem(
-        rows=len(both),
-        covariates=len(columns),
-        people=len(_draw_people(sizes.asked).drop_duplicates()),
-        distinct=len(both[columns].drop_duplicates()),
-        is_compiled=is_compiled,
-    )
-    # A row of g copies is expected in so many of the folds.
-    size, num_folds = both.groupby(list(both)).size(), problem.num_folds
-    kinds = num_folds * (1 - (1 - 1 / num_folds) ** size).sum()
-    problem = dataclasses.replace(problem, kinds=int(kinds))
-    return {"predicted_seconds": sum(predict_seconds(problem).values())}
 
 
 def _write_tables(folder: Path, rows: tuple[int, int], asked: int) -> dict[str, Path]:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 import pns_bounds as pb
+import pns_dgp
 import pns_infer as pi
 from absl import app
 
@@ -60,8 +61,8 @@ class Study:
         if unknown:
             raise app.UsageError(
                 f"no such model: {unknown}; there are li_1, acic, li:<seed>, "
-                "li:<seed>:<observed>+<hidden>, curved:<seed> and "
-                "curved:<seed>:<covariates>."
+                "li:<seed>:<observed>+<hidden>, curved:<seed>, "
+                "curved:<seed>:<covariates> and world:<family>:<seed>."
             )
 
 
@@ -110,6 +111,12 @@ FINAL_CURVED = (
     *(f"curved:{seed}" for seed in range(32, 36)),
     *("curved:36:4", "curved:37:4", "curved:38:20", "curved:39:20"),
 )
+# Worlds of many families. Seeds below 100 were looked at while choosing settings.
+DEVELOPMENT_WORLDS, FINAL_WORLDS = (
+    tuple(f"world:{family}:{seed}" for family in pns_dgp.FAMILIES for seed in seeds)
+    for seeds in ((1, 2, 3), (101, 102, 103))
+)
+_PANEL_SIZES = ((2_000, 1_000), (10_000, 5_000), (50_000, 25_000))
 _CURVED_SCALE = (
     (5_000, 2_500),
     (20_000, 10_000),
@@ -163,6 +170,12 @@ PRESETS: dict[str, Study] = {
     ),
     "curved_scale": Study(
         ("curved:31",), _CURVED_SCALE, 2000, (*_COUNTING, "crossfit"), 1
+    ),
+    "panel": Study(
+        FINAL_WORLDS, _PANEL_SIZES, 2000, ("trial_alone", "crossfit"), 1, "robustness"
+    ),
+    "panel_development": Study(
+        DEVELOPMENT_WORLDS, _PANEL_SIZES, 2000, ("crossfit",), 1, "robustness"
     ),
     "scale": Study(_LI_1, _SCALE, 3000, (*_COUNTING, "crossfit"), 1),
     "stability": Study(_LI_1, _PAPER_SIZES, 3000, ("crossfit",), 3, same_tables=True),
