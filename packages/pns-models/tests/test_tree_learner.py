@@ -127,7 +127,7 @@ def test_members_have_the_folds_and_the_trees_of_their_functions(members):
 
 
 def test_the_held_out_loss_counts_every_tree_once(folded):
-    """An update that finds no split adds no tree; some updates here find none."""
+    """Blocks need not be of equal size: an update that finds no split adds no tree."""
     lightgbm = pytest.importorskip("lightgbm")
     resamples = pm.Resamples(folded)
     entries = np.flatnonzero(resamples.source == 0)
