@@ -116,7 +116,7 @@ DEVELOPMENT_WORLDS, FINAL_WORLDS = (
     tuple(f"world:{family}:{seed}" for family in pns_dgp.FAMILIES for seed in seeds)
     for seeds in ((1, 2, 3), (101, 102, 103))
 )
-_PANEL_SIZES = ((2_000, 1_000), (10_000, 5_000), (50_000, 25_000))
+_PANEL_SIZES = (2_000, 10_000, 50_000)  # of the log; the trial has half as many rows
 _CURVED_SCALE = (
     (5_000, 2_500),
     (20_000, 10_000),
@@ -171,11 +171,24 @@ PRESETS: dict[str, Study] = {
     "curved_scale": Study(
         ("curved:31",), _CURVED_SCALE, 2000, (*_COUNTING, "crossfit"), 1
     ),
-    "panel": Study(
-        FINAL_WORLDS, _PANEL_SIZES, 2000, ("trial_alone", "crossfit"), 1, "robustness"
-    ),
+    **{
+        f"panel_{size // 1000}k": Study(
+            FINAL_WORLDS,
+            ((size, size // 2),),
+            2000,
+            ("trial_alone", "crossfit"),
+            1,
+            "robustness",
+        )
+        for size in _PANEL_SIZES
+    },
     "panel_development": Study(
-        DEVELOPMENT_WORLDS, _PANEL_SIZES, 2000, ("crossfit",), 1, "robustness"
+        DEVELOPMENT_WORLDS,
+        tuple((size, size // 2) for size in _PANEL_SIZES),
+        2000,
+        ("crossfit",),
+        1,
+        "robustness",
     ),
     "scale": Study(_LI_1, _SCALE, 3000, (*_COUNTING, "crossfit"), 1),
     "stability": Study(_LI_1, _PAPER_SIZES, 3000, ("crossfit",), 3, same_tables=True),
