@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -140,35 +141,30 @@ def test_rows_of_results_are_those_of_the_tables():
     assert [line for line in shown if line not in tables] == []
 
 
-def average(folder, method, rows):
-    """Averages coverage and widths of a method over the results of a folder."""
+def summarize(folder, method):
+    """Summarizes coverage and widths of a method over the worlds of a folder."""
     lines = (RESULTS / folder / "results.jsonl").read_text().splitlines()
     found = [row for row in map(json.loads, lines) if row["task"]["method"] == method]
-    if rows is not None:
-        sizes = ("observational", "experimental")
-        found = [row for row in found if tuple(row["task"][s] for s in sizes) == rows]
-    names = ("set_coverage", "width", "oracle_width")
-    means = [sum(row[name] for row in found) / len(found) for name in names]
-    return len(found), f"{means[0]:.1%} at {means[1]:.3f}", f"{means[2]:.3f}"
+    names = ("set_coverage", "point_coverage", "width", "oracle_width")
+    return {name: np.array([row[name] for row in found]) for name in names}
 
 
-@pytest.mark.parametrize(
-    ("start", "folder", "rows"),
-    [
-        ("Li Model 1, 15 binary", "crossfit_low_dim", None),
-        ("Other members", "crossfit_members", None),
-        ("Li Model 1, 5k", "crossfit_scale", (5_000, 2_500)),
-        ("Li Model 1, 20k", "crossfit_scale", (20_000, 10_000)),
-        ("Li Model 1, 1M", "crossfit_scale", (1_000_000, 1_000_000)),
-        ("ACIC", "crossfit_high_dim", None),
-    ],
-)
-def test_numbers_of_the_readme_are_means_of_the_results(start, folder, rows):
-    (line,) = re.findall(rf"^\| {start}.*$", READMES[0].read_text(), re.MULTILINE)
-    _, count, default, counting, set_width = line.strip("| ").split(" | ")
-    expected = average(folder, "crossfit", rows)
-    assert (int(count), default, set_width) == expected
-    if "%" in counting:
-        assert counting == average(folder, "frequencies", rows)[1]
-    else:
-        assert folder == "crossfit_high_dim"
+@pytest.mark.parametrize(("rows", "folder"), [("2,000 + 1,000", "panel_2k")])
+@pytest.mark.parametrize("page", [READMES[0], RESULTS / "README.md"])
+def test_numbers_of_the_panel_are_those_of_its_results(rows, folder, page):
+    (line,) = [x for x in page.read_text().splitlines() if x.startswith(f"| {rows}")]
+    ours, alone = (summarize(folder, m) for m in ("crossfit", "trial_alone"))
+    covered, size = 100 * ours["set_coverage"], len(ours["width"])
+    error = 1.96 * covered.std(ddof=1) / size**0.5
+    expected = [
+        rows,
+        str(size),
+        f"{covered.mean():.1f} ± {error:.1f}, {covered.min():.1f}",
+        "{:.1f}, {:.1f}".format(
+            100 * ours["point_coverage"].mean(), 100 * ours["point_coverage"].min()
+        ),
+        f"{ours['width'].mean():.3f}",
+        f"{100 * alone['set_coverage'].mean():.1f} at {alone['width'].mean():.3f}",
+        f"{ours['oracle_width'].mean():.3f}",
+    ]
+    assert line.replace("%", "").strip("| ").split(" | ") == expected
