@@ -149,7 +149,10 @@ def summarize(folder, method):
     return {name: np.array([row[name] for row in found]) for name in names}
 
 
-@pytest.mark.parametrize(("rows", "folder"), [("2,000 + 1,000", "panel_2k")])
+@pytest.mark.parametrize(
+    ("rows", "folder"),
+    [("2,000 + 1,000", "panel_2k"), ("10,000 + 5,000", "panel_10k")],
+)
 @pytest.mark.parametrize("page", [READMES[0], RESULTS / "README.md"])
 def test_numbers_of_the_panel_are_those_of_its_results(rows, folder, page):
     (line,) = [x for x in page.read_text().splitlines() if x.startswith(f"| {rows}")]

@@ -193,7 +193,7 @@ class LinearLearner:
         resamples: Resamples,
         context: RunContext,
     ) -> LinearMembers:
-        """Fits a member to each resample; nothing in it is random."""
+        """Fits a member to each resample, or draws it if it sees a share."""
         z = resamples.z
         some = z[:: -(-len(z) // _TUNING_ROWS)]
         basis = _make_basis(some, self._knots(z.shape[1]))
