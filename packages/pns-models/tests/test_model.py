@@ -40,7 +40,8 @@ def test_draws_are_coherent_valid_and_do_not_depend_on_their_number(fits, small,
     np.testing.assert_array_equal(few.mu, draws.mu[:5])
     # Coherent: a draw of two rows together is their draw apart.
     part = model.draws(key, z[250:], 37)
-    np.testing.assert_allclose(part.mu, draws.mu[:, 250:], rtol=1e-5)
+    # Rounding differs with the number of rows, by more of what is nearly 0.
+    np.testing.assert_allclose(part.mu, draws.mu[:, 250:], rtol=1e-5, atol=1e-9)
     chunks = list(model.stream_draws(key, z, 37, draws_per_chunk=10))
     assert [len(chunk.mu) for chunk in chunks] == [10, 10, 10, 7]
     streamed = np.concatenate([chunk.mu for chunk in chunks])

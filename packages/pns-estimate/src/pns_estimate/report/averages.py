@@ -122,7 +122,7 @@ def sorted_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswere
         "best_high": best.effect + margin,
         "figure": _draw_groups(people, words),
         "table": Table(
-            "People sorted by what networks that did not see them predict",
+            "People sorted by what models that did not see them predict",
             [*head, "effect in the trial (points)"],
             rows,
             "sorted_groups.csv",
