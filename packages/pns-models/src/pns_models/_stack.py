@@ -11,8 +11,8 @@ on the scale of raw numbers. How far m may be from the truth shows in three ways
   (1 - q) / q times the variance of the latter, so deviations of such members s from their
   mean are scaled by sqrt(q / (1 - q)).
 - Bias. A class that needs more units than there are is worse with fewer: the mean of the
-  members that saw a share, minus m. If the bias falls with the power 0.29 of the sample
-  size, as it may with several covariates, it is twice this difference for a quarter.
+  members that saw a share, minus m. Draws use twice this difference, which is the bias if
+  it falls with the power 0.29 of the sample size; METHOD.md says how the 2 was chosen.
 - Differences of the classes, m_c - m.
 
 A draw adds all of them with independent normal multipliers; noise and differences of a

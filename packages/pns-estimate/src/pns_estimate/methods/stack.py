@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from pns_estimate.methods.protocol import SAMPLERS
 
-# Of the stack's deviations; the one constant chosen with coverage in view.
+# Of the stack's deviations; chosen with coverage in view.
 DRAW_SCALE = 1.2
 
 
