@@ -15,18 +15,29 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parent / "fit_in_processes.py"
 
 
-def start(*arguments):
-    """Starts a process with one device."""
-    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), *map(str, arguments)],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def start():
+    """Starts processes with one device each; those left at the end are killed."""
+    started = []
+
+    def start_one(*arguments):
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": str(PROGRAM.parent)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start_one
+    for process in started:
+        process.kill()
+        if not process.stderr.closed:
+            process.communicate()
 
 
-def start_two(folder, num_steps, checkpoint_dir=""):
+def start_two(start, folder, num_steps, checkpoint_dir=""):
     """Starts two processes that share a fit, each with a file of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -42,29 +53,27 @@ def read(path):
         return found["raw"]
 
 
-def test_if_a_process_dies_the_other_says_so(tmp_path):
+def test_if_a_process_dies_the_other_says_so(start, tmp_path):
     checkpoints = tmp_path / "runs"
-    survivor, victim = start_two(tmp_path, 500_000, checkpoints)
+    survivor, victim = start_two(start, tmp_path, 500_000, checkpoints)
     first = checkpoints / "learner_0_1" / "steps"
     wait_for(lambda: first.is_dir() and any(p.name.isdigit() for p in first.iterdir()))
     victim.kill()
     victim.communicate()
     lost = "LostProcessError: another process of this run has ended"
     assert any(lost in line for line in survivor.stderr)
-    survivor.kill()  # JAX would end it, half a minute later
-    survivor.communicate()
 
 
-def test_two_processes_go_on_from_their_checkpoint_to_the_result_of_one(tmp_path):
+def test_two_processes_go_on_from_their_checkpoint_to_the_result_of_one(start, tmp_path):
     checkpoints, steps = tmp_path / "runs", 20
-    two = start_two(tmp_path, steps, checkpoints)
+    two = start_two(start, tmp_path, steps, checkpoints)
     first = checkpoints / "learner_0_1" / "steps"
     wait_for(lambda: first.is_dir() and any(p.name.isdigit() for p in first.iterdir()))
     for process in two:
         process.kill()
         process.communicate()
     alone = start(tmp_path / "alone.npz", "", steps)
-    for process in (*start_two(tmp_path, steps, checkpoints), alone):
+    for process in (*start_two(start, tmp_path, steps, checkpoints), alone):
         _, said = process.communicate()
         assert process.returncode == 0, said
     z = np.eye(3, dtype=np.float32)

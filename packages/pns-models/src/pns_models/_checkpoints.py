@@ -50,8 +50,7 @@ class RunCheckpoints:
         num_rows = int(from_writer(np.array(len(rows))))
         if not num_rows:  # nothing was saved
             return state, []
-        table = np.zeros((num_rows, 3))
-        table[: len(rows)] = rows if rows else table
+        table = np.array(rows) if rows else np.zeros((num_rows, 3))
         found, table = from_writer((jax.tree.map(np.asarray, found), table))
         return uncommitted(found), [(int(s), float(t), float(h)) for s, t, h in table]
 
