@@ -29,13 +29,10 @@ from pns_bounds._layout import BINARY
 def anchor(joint: Any, delta: Any) -> Array:
     """Computes the interventional probabilities from anchors and free deltas.
 
+    Takes `joint[..., x, y]` = P(X=x, Y=y | z) and delta [..., 2], a real number per arm.
     In every floating format the result satisfies `is_compatible` with no tolerance and
     stays in [0, 1], because each operation rounds monotonically. (Cells must lie in
     [0, 1]; XLA takes numbers below the smallest normal one for 0.)
-
-    Args:
-      joint: [..., 2, 2], `joint[..., x, y]` = P(X=x, Y=y | z).
-      delta: [..., 2] real numbers, one per arm.
 
     Example:
       >>> anchor([[0.2, 0.3], [0.1, 0.4]], [0.0, 0.0]).round(3).tolist()
@@ -56,16 +53,11 @@ def anchor(joint: Any, delta: Any) -> Array:
 def log_anchor(log_joint: Any, delta: Any) -> Array:
     """Computes `anchor` in log space, for losses without clipping constants.
 
-    Args:
-      log_joint: [..., 2, 2] logarithms of the joint law, say from `log_softmax`.
-      delta: [..., 2] real numbers, one per arm.
-
-    Returns:
-      [..., x, y] with log P(Y=y | do(X=x), z): `[..., 1]` is log mu, `[..., 0]` is
-      log(1 - mu), each accurate however close mu comes to 0 or 1. The negative
-      log-likelihood of experimental counts [..., x, y] is minus their inner product
-      with this. Gradients are finite for finite logarithms; where a whole arm has
-      probability exactly 0 (-inf) they are not.
+    Takes logarithms of the joint law [..., 2, 2], say from `log_softmax`, and delta
+    [..., 2]. Returns log P(Y=y | do(X=x), z) as [..., x, y], accurate however close mu
+    comes to 0 or 1. The negative log-likelihood of experimental counts [..., x, y] is
+    minus their inner product with this. Gradients are finite for finite logarithms;
+    where a whole arm has probability exactly 0 (-inf) they are not.
 
     Example:
       >>> import numpy as np
@@ -84,17 +76,12 @@ def log_anchor(log_joint: Any, delta: Any) -> Array:
 def anchor_inverse(
     atoms: Atoms, boundary: Literal["infinite", "inside"] = "infinite"
 ) -> Array:
-    """Recovers the deltas from which `anchor` makes these interventional probabilities.
+    """Recovers the deltas [..., 2] from which `anchor` makes these atoms' mu.
 
-    Args:
-      atoms: compatible probabilities; values are checked unless JAX is tracing.
-      boundary: what delta is where mu lies at a limit of its interval: 'infinite', or
-        finite, after moving mu 'inside' by a machine epsilon of the interval's length.
-        Inside also forgives violations by rounding, and takes delta = 0 where
-        P(X = 1 - x | z) = 0 leaves a single mu_x, for which 'infinite' raises.
-
-    Returns:
-      delta [..., 2].
+    Where mu lies at a limit of its interval, delta is 'infinite', or finite after moving
+    mu 'inside' by a machine epsilon of the interval's length. Inside also forgives
+    violations by rounding, and takes delta = 0 where P(X = 1 - x | z) = 0 leaves a
+    single mu_x, for which 'infinite' raises.
 
     Example:
       >>> joint = [[0.2, 0.3], [0.1, 0.4]]

@@ -15,12 +15,7 @@ from pns_bounds._layout import BINARY, Layout
 
 
 class InputError(ValueError):
-    """An argument cannot be used; the message starts with its name.
-
-    Attributes:
-      argument: the name of the argument.
-      problem: the rest of the sentence: what was expected, what came, what to do.
-    """
+    """An argument cannot be used; `problem` says what was expected and what to do."""
 
     def __init__(self, argument: str, problem: str):
         """Joins both parts to a sentence."""

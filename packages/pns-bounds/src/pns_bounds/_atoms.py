@@ -75,15 +75,9 @@ def eta_columns(atoms: Atoms, layout: Layout = BINARY) -> list[Any]:
 def atoms_from_counts(observational: Any, experimental: Any) -> Atoms:
     """Computes the cell frequencies of an observational and an experimental table.
 
-    Frequencies carry sampling error, so they may contradict each other a little even
-    where the two tables agree: see `is_compatible` and `project_to_compatible`.
-
-    Args:
-      observational: [..., 2, 2] counts, `[..., x, y]` units that chose x and had y.
-      experimental: [..., 2, 2] counts, `[..., x, y]` units assigned x that had y.
-
-    Returns:
-      Atoms with the leading dimensions of the counts.
+    Counts [..., 2, 2] are those of units that chose x, or were assigned x, and had y:
+    `[..., x, y]`. Frequencies carry sampling error, so they may contradict each other a
+    little even where the two tables agree: see `is_compatible`.
 
     Example:
       >>> atoms_from_counts([[9, 21], [51, 19]], [[79, 21], [51, 49]]).mu.tolist()

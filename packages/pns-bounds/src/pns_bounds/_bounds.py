@@ -79,12 +79,8 @@ def response_type_bounds(
 ) -> ResponseTypes:
     """Bounds the probability of each of the four response types.
 
-    Takes what `pns_bounds` takes.
-
-    Returns:
-      Four sharp intervals [...]: `complier`, `always`, `never` and `defier`. Each is
-      sharp by itself; they move together, because a single free number per z decides
-      all four.
+    Takes what `pns_bounds` takes. Each interval [...] is sharp by itself; they move
+    together, because a single free number per z decides all four.
 
     Example:
       >>> types = response_type_bounds(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
@@ -99,12 +95,9 @@ def response_type_bounds(
 def pn_bounds(atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
     """Bounds PN(z) = P(Y_0=0 | X=1, Y=1, z), the probability of necessity.
 
-    Takes what `pns_bounds` takes.
-
-    Returns:
-      The sharp interval [...]. Where p11 = 0 (or less than the format's smallest normal
-      number) no unit was treated and responded, the question has no meaning, and both
-      ends are NaN (gradients there are 0).
+    Takes what `pns_bounds` takes, and returns the sharp interval [...]. Where p11 = 0
+    (or less than the format's smallest normal number) no unit was treated and responded,
+    the question has no meaning, and both ends are NaN (gradients there are 0).
 
     Example:
       >>> interval = pn_bounds(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))
@@ -138,17 +131,9 @@ def unit_selection_bounds(
 ) -> Interval:
     """Bounds the mean benefit of treating units like z (Li and Pearl's criterion).
 
-    Args:
-      atoms: as for `pns_bounds`.
-      complier: benefit of treating a unit that responds only if treated; a number, or
-        an array that broadcasts against the rows [...].
-      always: benefit for a unit that responds either way.
-      never: benefit for a unit that responds neither way.
-      defier: benefit for a unit that responds only if untreated.
-      incompatible: as for `pns_bounds`.
-
-    Returns:
-      The sharp interval [...], on the scale of the benefits.
+    Benefits are those of treating a unit of each response type, as in `ResponseTypes`:
+    numbers, or arrays that broadcast against the rows [...]. Takes atoms as `pns_bounds`
+    does, and returns the sharp interval [...], on the scale of the benefits.
 
     Example:
       >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
@@ -222,15 +207,9 @@ def average_bounds(interval: Interval, weights: Any = None) -> Interval:
     """Bounds the population mean: E_Z of the lower and of the upper ends.
 
     Sharp for the marginal probability given the atoms at every z, and at least as narrow
-    as the bounds of averaged atoms.
-
-    Args:
-      interval: ends [..., num_points] at each z.
-      weights: [num_points] or [..., num_points], not negative, on any scale; equal if
-        None. Give those of a subgroup, and 0 elsewhere, to average over the subgroup.
-
-    Returns:
-      Interval [...], averaged over the last axis.
+    as the bounds of averaged atoms. Ends [..., num_points] are averaged over the last
+    axis. Weights [num_points] or [..., num_points] are not negative, on any scale, and
+    equal if None; those of a subgroup are 0 elsewhere.
 
     Example:
       >>> interval = Interval(lower=[0.0, 0.4], upper=[0.2, 1.0])

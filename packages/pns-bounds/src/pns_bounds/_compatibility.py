@@ -47,9 +47,8 @@ def other_arm_mass(joint: Array) -> Array:
 def compatibility_slack(atoms: Atoms) -> Array:
     """Computes how far each constraint is from being violated.
 
-    Returns:
-      [..., 4] slacks, negative where violated, in the order of CONSTRAINTS:
-      mu1 - p11, 1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0. They round as `anchor` does.
+    Slacks [..., 4] are negative where violated, in the order of CONSTRAINTS: mu1 - p11,
+    1 - p10 - mu1, mu0 - p01, 1 - p00 - mu0. They round as `anchor` does.
 
     Example:
       >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
@@ -68,11 +67,7 @@ def slack_of(joint: Array, mu: Array) -> Array:
 
 
 def is_compatible(atoms: Atoms, tolerance: float = 0.0) -> Array:
-    """Tells row by row whether all four constraints hold.
-
-    Args:
-      atoms: probabilities [...]; values are checked unless JAX is tracing.
-      tolerance: how far below zero a slack may lie.
+    """Tells row by row whether no slack lies further below zero than the tolerance.
 
     Example:
       >>> joint = [[0.2, 0.3], [0.1, 0.4]]  # so mu1 is at least 0.4
@@ -87,11 +82,8 @@ def project_to_compatible(atoms: Atoms) -> Atoms:
     """Moves `mu` to the nearest value that `joint` admits; keeps `joint`.
 
     The admissible set of `mu` is a box, so this is the nearest point in every norm. The
-    joint law is kept, as in the anchored network: it usually has the larger sample.
-
-    Returns:
-      Atoms for which `is_compatible` holds with no tolerance (if the cells of `joint` lie
-      in [0, 1]).
+    joint law is kept, as in the anchored network: it usually has the larger sample. Then
+    `is_compatible` holds with no tolerance (if the cells of `joint` lie in [0, 1]).
 
     Example:
       >>> project_to_compatible(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.3])).mu.tolist()

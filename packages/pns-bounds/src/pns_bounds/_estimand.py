@@ -135,16 +135,11 @@ class Estimand:
         return self.function is None and self.denominator is None
 
     def terms(self, atoms: Atoms, undefined: Undefined = "nan") -> BoundTerms:
-        """Evaluates the terms: plain algebra, also defined for incompatible atoms.
+        """Evaluates the terms [..., num_lower] and [..., num_upper].
 
-        Args:
-          atoms: probabilities [...]; values are checked unless JAX is tracing.
-          undefined: what terms are where the denominator is 0 (or less than the format's
-            smallest normal number), so that the atoms do not inform about the quotient:
-            'nan', or 'limits' for floor and ceiling.
-
-        Returns:
-          [..., num_lower] and [..., num_upper], without floor and ceiling.
+        Plain algebra, also defined for incompatible atoms; without floor and ceiling.
+        Where the denominator is 0 (or less than the format's smallest normal number) the
+        atoms do not inform about the quotient, and terms are 'nan', or the 'limits'.
         """
         require_option("undefined", undefined, ("nan", "limits"))
         atoms = Atoms(*checked_pair(*atoms, layout=self.layout))
@@ -162,15 +157,10 @@ class Estimand:
     def bounds(self, atoms: Atoms, incompatible: Incompatible = "raise") -> Interval:
         """Computes the interval between the greatest lower and the least upper term.
 
-        For the estimands of this package it is sharp: no narrower interval is valid.
-
-        Args:
-          atoms: as for `pns_bounds`.
-          incompatible: as for `pns_bounds`.
-
-        Returns:
-          The interval [...], within floor and ceiling; NaN where undefined. A crossing
-          that rounding explains is closed; a real contradiction stays visible.
+        For the estimands of this package it is sharp: no narrower interval is valid. It
+        takes what `pns_bounds` takes. The interval [...] lies within floor and ceiling,
+        and is NaN where undefined. A crossing that rounding explains is closed; a real
+        contradiction stays visible.
         """
         return _interval(self, self._parts(resolve_incompatible(atoms, incompatible)))
 

@@ -37,14 +37,9 @@ def identify_under_monotonicity(
 ) -> PointProbabilities:
     """Identifies PNS, PN and PS when no unit is harmed by the treatment.
 
-    Args:
-      atoms: probabilities; values are checked unless JAX is tracing.
-      incompatible: monotonicity can be refuted, since it implies
-        mu0 <= P(Y=1) <= mu1. 'raise' where it is (or where the atoms contradict each
-        other), or 'allow', which returns values that may not be probabilities.
-
-    Returns:
-      PNS = mu1 - mu0, PN = (P(Y=1) - mu0) / p11 and PS = (mu1 - P(Y=1)) / p00.
+    They are mu1 - mu0, (P(Y=1) - mu0) / p11 and (mu1 - P(Y=1)) / p00. Monotonicity can
+    be refuted, since it implies mu0 <= P(Y=1) <= mu1: 'raise' where it is (or where the
+    atoms contradict each other), or 'allow' values that may not be probabilities.
 
     Example:
       >>> atoms = Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8])
@@ -79,11 +74,7 @@ def identify_under_monotonicity(
 def identify_under_exogeneity(joint: Any) -> Array:
     """Identifies mu_x as P(Y=1 | X=x, z) when X is as good as random given z.
 
-    Args:
-      joint: [..., 2, 2]; values are checked unless JAX is tracing.
-
-    Returns:
-      mu [..., 2]; NaN in an arm that no unit chose, where it is not identified.
+    Maps joint [..., 2, 2] to mu [..., 2]; NaN in an arm that no unit chose.
 
     Example:
       >>> identify_under_exogeneity([[0.2, 0.3], [0.1, 0.4]]).round(3).tolist()

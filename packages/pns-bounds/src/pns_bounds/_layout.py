@@ -11,14 +11,10 @@ class Layout:
     """The treatments 0..K-1 and the ordered outcome levels 0..M-1.
 
     Every package asks here for the lengths and the order of its axes.
-
-    Attributes:
-      num_treatments: K.
-      num_levels: M.
     """
 
-    num_treatments: int = 2
-    num_levels: int = 2
+    num_treatments: int = 2  # K
+    num_levels: int = 2  # M
 
     @property
     def joint_shape(self) -> tuple[int, int]:

@@ -101,12 +101,8 @@ def benefit(
 ) -> Estimand:
     """Makes Li and Pearl's mean benefit of treating a unit, for given gains.
 
-    Args:
-      complier: gain from treating a unit that responds only if treated.
-      always: gain from one that responds either way.
-      never: gain from one that responds neither way.
-      defier: gain from one that responds only if untreated.
-      name: of the estimand.
+    Gains are from treating a unit that responds only if treated (a complier), either way
+    (always), neither way (never), or only if untreated (a defier).
 
     Example:
       >>> benefit(100, -5, -5, -100).floor
@@ -161,17 +157,10 @@ def register_estimand(estimand: Estimand) -> Estimand:
 
 
 def bound_terms(atoms: Atoms) -> BoundTerms:
-    """Evaluates the four lower and four upper terms on PNS.
+    """Evaluates the four lower and four upper terms on PNS, each side [..., 4].
 
-    These are `PNS.terms` with the floor 0 as the first lower term, as the paper counts.
-
-    Args:
-      atoms: probabilities; `joint` and `mu` share their leading dimensions. Values are
-        checked unless JAX is tracing.
-
-    Returns:
-      Terms [..., 4] in the order of eq:pns-lower-1, whose first is the constant 0, and
-      eq:pns-upper-1.
+    These are `PNS.terms` with the floor 0 as the first lower term, as the paper counts
+    in eq:pns-lower-1 and eq:pns-upper-1.
 
     Example:
       >>> terms = bound_terms(Atoms([[0.2, 0.3], [0.1, 0.4]], [0.35, 0.8]))

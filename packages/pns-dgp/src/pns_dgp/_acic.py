@@ -60,11 +60,8 @@ class AcicModel(ThresholdModel):
             modulator=(_ARMS, k, d),
         )
         total = np.abs(self.alpha).sum()
-        require(
-            total <= 1 + 1e-12,
-            "alpha",
-            f"must have absolute sum at most 1, got {total}.",
-        )
+        problem = f"must have absolute sum at most 1, got {total}."
+        require(total <= 1 + 1e-12, "alpha", problem)
         require(self.gamma >= 0, "gamma", f"must not be negative, got {self.gamma}.")
         require(self.epsilon > 0, "epsilon", f"must be positive, got {self.epsilon}.")
         require(
@@ -136,15 +133,10 @@ def acic_model(
     treatment also raise that of the outcome, so confounding does not cancel. Its strength
     limits overlap: P(X=1 | z) cannot come closer to 0 or 1 than epsilon + gamma.
 
-    Args:
-      seed: names the coefficients; the same arguments give the same model anywhere.
-      num_hidden: k, the number of hidden binaries.
-      gamma: strength of hidden confounding of the treatment.
-      epsilon: least distance of P(X=1 | z, h) from 0 and 1.
-      overlap: larger values pull p(z) toward 1/2; 0 gives the thinnest overlap.
-      hidden_strength: scales what the hidden variables do to the outcome.
-      num_active: how many covariates enter each linear index.
-      covariates: where Z comes from; the challenge's law by default, or `RowCovariates`.
+    The same arguments give the same model anywhere. A larger `overlap` pulls p(z) toward
+    1/2, 0 gives the thinnest. `hidden_strength` scales what the hidden variables do to
+    the outcome; `num_active` covariates enter each linear index. Z has the challenge's
+    law, or comes from `RowCovariates`.
 
     Example:
       >>> from pns_dgp import RowCovariates
@@ -155,11 +147,8 @@ def acic_model(
     """
     covariates = AcicCovariates() if covariates is None else covariates
     d, k = len(covariates.names), num_hidden
-    require(
-        1 <= num_active <= d,
-        "num_active",
-        f"must be between 1 and {d}, got {num_active}.",
-    )
+    problem = f"must be between 1 and {d}, got {num_active}."
+    require(1 <= num_active <= d, "num_active", problem)
     require(overlap >= 0, "overlap", f"must not be negative, got {overlap}.")
     rng = np.random.default_rng(seed)  # PCG64, stable by promise
 

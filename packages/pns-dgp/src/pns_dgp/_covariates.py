@@ -110,17 +110,10 @@ class RowCovariates:
     """Covariates drawn with replacement from rows that a user holds."""
 
     def __init__(self, rows: Any) -> None:
-        """Stores rows [num_rows, d], winsorized and standardized by their own values.
-
-        Args:
-          rows: a DataFrame of numbers, for example from `load_acic_csv`, or an array.
-        """
+        """Stores an array or DataFrame [num_rows, d], winsorized and standardized."""
         raw = as_numbers("rows", rows)
-        require(
-            raw.ndim == 2 and raw.size,
-            "rows",
-            f"must have shape [num_rows, num_covariates], got {list(raw.shape)}.",
-        )
+        problem = f"must have shape [num_rows, num_covariates], got {list(raw.shape)}."
+        require(raw.ndim == 2 and raw.size, "rows", problem)
         names = [f"Z{i + 1}" for i in range(raw.shape[1])]
         if isinstance(rows, pd.DataFrame):
             names = [str(name) for name in rows.columns]
@@ -168,13 +161,8 @@ def load_acic_csv(
     A file has a row per unit and the columns Y, A (outcome and treatment, which are
     not used here) and V1 to V200. **The challenge shuffled the columns anew for each of
     its data-generating processes**: V7 of files from two processes are different
-    covariates, so pool only files of one process.
-
-    Args:
-      paths: one file or several of one process.
-
-    Returns:
-      DataFrame with the columns V1 to V200, float32, rows in the files' order.
+    covariates, so pool only files of one process. Returns V1 to V200 in float32, rows
+    in the files' order.
 
     Example:
       >>> import pathlib, tempfile
@@ -203,7 +191,6 @@ def _load_one(path: str | os.PathLike) -> pd.DataFrame:
     numbers = frame[wanted].apply(pd.to_numeric, errors="coerce")
     numbers = numbers.where(numbers.abs() < np.finfo(np.float32).max)
     ok = np.isfinite(numbers.to_numpy(np.float64))
-    check_entries(
-        f"{path}", frame[wanted].to_numpy(), ok, "hold finite numbers", wanted
-    )
+    found = frame[wanted].to_numpy()
+    check_entries(f"{path}", found, ok, "hold finite numbers", wanted)
     return numbers.astype(np.float32)

@@ -1,33 +1,26 @@
 """A structural model that is not a function of a few linear combinations of covariates.
 
     Z: independent standard normal columns, then fair coins, -1 or 1
-    H_j ~ Bernoulli(pi_j), hidden;  D_j = H_j - pi_j
+    H_j ~ Bernoulli(pi_j), hidden
     f_k(Z) = a_k + sum_m w_km tanh(v_m . Z + c_m)       k = choice, outcome 0, outcome 1
-    P(X=1 | Z, H)   = eps + (1 - 2 eps) sigmoid(f_choice(Z) + alpha . D)
-    P(Y_x=1 | Z, H) = sigmoid(f_x(Z) + beta_x . D)
-    Y_x = 1{eta <= P(Y_x=1 | Z, H)}, one eta ~ U(0, 1) for both arms
 
-Each v_m has two entries and a length from 1, a bend, to 6, nearly a step. The paper's
-models are functions of two or three linear combinations of the covariates; here no such
-number suffices.
+See `IndexModel` for X and Y. Each v_m has two entries and a length from 1, a bend, to 6,
+nearly a step. The paper's models are functions of two or three linear combinations of the
+covariates; here no such number suffices.
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
-from jaxtyping import Float, Shaped
-from pns_bounds import BINARY
-from scipy import special
+from jaxtyping import Float
 
 from pns_dgp._model import require
-from pns_dgp._thresholds import ThresholdModel
-
-_ARMS = BINARY.num_treatments
-_INDICES = 1 + _ARMS  # of the choice, and of the outcome in each arm
+from pns_dgp._thresholds import NUM_INDICES, IndexModel
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CurvedModel(ThresholdModel):
+class CurvedModel(IndexModel):
     """A model of curved indices; see the module's formulas for the symbols."""
 
     num_binary: int  # how many of the covariates are coins; the last ones
@@ -36,9 +29,6 @@ class CurvedModel(ThresholdModel):
     # w, of the choice and of the outcomes in both arms.
     weight: Float[np.ndarray, "indices m"]
     intercept: Float[np.ndarray, " indices"]  # a
-    hidden_choice: Float[np.ndarray, " k"]  # alpha
-    hidden_outcome: Float[np.ndarray, "arms k"]  # beta
-    epsilon: float = 0.02  # least distance of P(X=1 | Z, H) from 0 and 1
 
     def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""
@@ -46,17 +36,14 @@ class CurvedModel(ThresholdModel):
         self._set_arrays(
             direction=(m, d),
             offset=(m,),
-            weight=(_INDICES, m),
-            intercept=(_INDICES,),
+            weight=(NUM_INDICES, m),
+            intercept=(NUM_INDICES,),
             hidden_probs=(k,),
             hidden_choice=(k,),
-            hidden_outcome=(_ARMS, k),
+            hidden_outcome=(NUM_INDICES - 1, k),
         )
-        require(
-            0 <= self.epsilon < 0.5,
-            "epsilon",
-            f"must lie in [0, 0.5), got {self.epsilon}.",
-        )
+        problem = f"must lie in [0, 0.5), got {self.epsilon}."
+        require(0 <= self.epsilon < 0.5, "epsilon", problem)
         require(
             0 <= self.num_binary <= d,
             "num_binary",
@@ -75,19 +62,9 @@ class CurvedModel(ThresholdModel):
         coins = rng.choice([-1.0, 1.0], (n, self.num_binary))
         return np.concatenate([normal, coins], axis=1)
 
-    def _probabilities(
-        self, z: Float[np.ndarray, "... d"], hidden: Shaped[np.ndarray, "... k"]
-    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
+    def _indices(self, z: Float[np.ndarray, "... d"]) -> Iterable[np.ndarray]:
         curves = np.tanh(z @ self.direction.T + self.offset)
-        choice, *outcomes = np.moveaxis(curves @ self.weight.T + self.intercept, -1, 0)
-        centered = hidden - self.hidden_probs
-        chance = special.expit(choice + centered @ self.hidden_choice)
-        logits = [
-            outcome + centered @ effect
-            for outcome, effect in zip(outcomes, self.hidden_outcome, strict=True)
-        ]
-        p_x = self.epsilon + (1 - 2 * self.epsilon) * chance
-        return p_x, special.expit(np.stack(logits))
+        return np.moveaxis(curves @ self.weight.T + self.intercept, -1, 0)
 
 
 def random_curved_model(
@@ -100,39 +77,31 @@ def random_curved_model(
 ) -> CurvedModel:
     """Draws a model of curved indices from a seed.
 
-    Args:
-      seed: names the coefficients; the same arguments give the same model anywhere.
-      num_covariates: d, how many there are.
-      num_binary: how many of them are coins.
-      num_curves: m, of which every index is a sum.
-      num_hidden: k, the number of hidden binaries.
-      hidden_strength: scales what they do to choice and outcomes.
+    The same arguments give the same model anywhere. Every index is a sum of `num_curves`
+    curves; `hidden_strength` scales what the hidden binaries do to choice and outcomes.
 
     Example:
       >>> random_curved_model(seed=0).oracle(np.zeros((1, 8))).pns.round(3).tolist()
       [0.203]
     """
-    require(
-        num_covariates >= 2,
-        "num_covariates",
-        f"must be 2 or more, got {num_covariates}.",
-    )
+    problem = f"must be 2 or more, got {num_covariates}."
+    require(num_covariates >= 2, "num_covariates", problem)
     rng = np.random.default_rng(seed)  # PCG64, stable by promise
     direction = np.zeros((num_curves, num_covariates))
     for row in direction:
         pair = rng.choice(num_covariates, 2, replace=False)
         angle = rng.uniform(0, 2 * np.pi)
         row[pair] = rng.uniform(1, 6) * np.array([np.cos(angle), np.sin(angle)])
-    weight = rng.standard_normal((_INDICES, num_curves))
+    weight = rng.standard_normal((NUM_INDICES, num_curves))
     weight *= 1.5 / np.linalg.norm(weight, axis=1, keepdims=True)
     sign = rng.choice([-1, 1], num_hidden)  # so that confounding does not cancel
-    effect = sign * hidden_strength * rng.uniform(0.5, 1.5, (_INDICES, num_hidden))
+    effect = sign * hidden_strength * rng.uniform(0.5, 1.5, (NUM_INDICES, num_hidden))
     return CurvedModel(
         num_binary=num_binary,
         direction=direction,
         offset=rng.uniform(-1, 1, num_curves),
         weight=weight,
-        intercept=rng.uniform(-0.5, 0.5, _INDICES),
+        intercept=rng.uniform(-0.5, 0.5, NUM_INDICES),
         hidden_probs=rng.uniform(0.3, 0.7, num_hidden),
         hidden_choice=effect[0],
         hidden_outcome=effect[1:],

@@ -54,18 +54,10 @@ def export_benchmark(
     num_experimental: int,
     num_test: int,
 ) -> Benchmark:
-    """Writes tables, truth and card of a model; the folder appears when complete.
+    """Writes tables, truth and card of a model, and returns them.
 
-    Args:
-      model: any structural model.
-      folder: must not exist yet.
-      seed: names the draw.
-      num_observational: rows of the observational table.
-      num_experimental: rows of the experimental table.
-      num_test: rows of the test table, drawn from the same law.
-
-    Returns:
-      What was written: `observational`, `experimental`, `z_test`, `truth` and `card`.
+    The folder must not exist yet, and appears when complete. Rows of the test table are
+    drawn from the same law; the seed names the draw.
 
     Example:
       >>> from pns_dgp import random_curved_model
@@ -242,10 +234,7 @@ def load_model(
 ) -> StructuralModel:
     """Reads a model that `save_model` wrote, or the card of a benchmark.
 
-    Args:
-      path: the JSON file.
-      covariates: the rows of a model that was made with `RowCovariates`, which are not
-        saved with it.
+    A model that was made with `RowCovariates` needs them, as they are not saved with it.
 
     Example:
       >>> from pns_dgp import random_li_model

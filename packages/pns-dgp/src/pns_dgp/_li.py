@@ -234,8 +234,7 @@ _MODEL_1_BETA = (
 def li_model_1(num_hidden: int = 5) -> LiModel:
     """Returns Model 1 with the parameters printed in app:dgp:params.
 
-    Args:
-      num_hidden: how many of the 20 covariates, from the end, the learner does not see.
+    The learner does not see the last `num_hidden` of the 20 covariates.
 
     Example:
       >>> z, weights = li_model_1().support()
@@ -261,12 +260,8 @@ def random_li_model(
 
     All numbers are rounded to four digits, like the printed ones, probabilities inside
     [0.0001, 0.9999]. About half of the members are nearly degenerate: see
-    `is_near_degenerate`, and `LI_PANEL_SEEDS` for some that are not.
-
-    Args:
-      seed: names the member; the same seed and sizes give the same model anywhere.
-      num_covariates: all of them, hidden ones included.
-      num_hidden: how many of them, from the end, the learner does not see.
+    `is_near_degenerate`, and `LI_PANEL_SEEDS` for some that are not. The same seed and
+    sizes give the same model anywhere; hidden covariates are counted among all.
 
     Example:
       >>> random_li_model(seed=100).effect

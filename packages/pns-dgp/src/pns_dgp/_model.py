@@ -96,9 +96,8 @@ def source_key(key: Key[jax.Array, ""], source: str) -> Key[jax.Array, ""]:
 def check_count(n: int, name: str = "n") -> None:
     """Raises unless a number of rows is a whole number of at least one."""
     is_whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
-    require(
-        is_whole and n >= 1, name, f"must be a whole number of at least 1, got {n!r}."
-    )
+    problem = f"must be a whole number of at least 1, got {n!r}."
+    require(is_whole and n >= 1, name, problem)
 
 
 def as_numbers(name: str, values: Any) -> Float[np.ndarray, "..."]:
@@ -143,11 +142,7 @@ def check_entries(
 def enumerate_binary(
     probs: Sequence[float] | Float[np.ndarray, " k"],
 ) -> tuple[Int[np.ndarray, "vectors k"], Float[np.ndarray, " vectors"]]:
-    """Lists all values of k independent binaries, the last fastest, and their weights.
-
-    Args:
-      probs: P(entry = 1) of each entry.
-    """
+    """Lists all values of k independent binaries, the last fastest, and their weights."""
     size = len(probs)
     require(
         size <= 20,
@@ -178,12 +173,9 @@ _STEPS = 2**50
 def truth_from_cells(cells: Float[np.ndarray, "n x y0 y1"]) -> Truth:
     """Sums response-type cells into the truth, with no rounding left in the sums.
 
-    Args:
-      cells: [n, x, y0, y1], the law of (X, Y_0, Y_1) given z. Each cell is moved to the
-        nearest multiple of 2^-50, and the largest absorbs what is missing to one.
-
-    Returns:
-      Truth whose numbers satisfy every identity of probability exactly.
+    Cells [n, x, y0, y1] are the law of (X, Y_0, Y_1) given z. Each is moved to the
+    nearest multiple of 2^-50, and the largest absorbs what is missing to one, so that
+    the truth satisfies every identity of probability exactly.
 
     Example:
       >>> cells = np.array([[[[0.1, 0.2], [0.1, 0.1]], [[0.05, 0.3], [0.05, 0.1]]]])
@@ -192,11 +184,8 @@ def truth_from_cells(cells: Float[np.ndarray, "n x y0 y1"]) -> Truth:
       [0.5, 0.35, 0.65]
     """
     shape = pb.BINARY.response_shape
-    require(
-        np.shape(cells)[1:] == shape,
-        "cells",
-        f"must have shape [n, {str(shape)[1:-1]}], got {list(np.shape(cells))}.",
-    )
+    problem = f"must have shape [n, {str(shape)[1:-1]}], got {list(np.shape(cells))}."
+    require(np.shape(cells)[1:] == shape, "cells", problem)
     steps = np.rint(np.asarray(cells, np.float64) * _STEPS).astype(np.int64)
     flat = steps.reshape(-1, math.prod(shape))
     missing = _STEPS - flat.sum(1)

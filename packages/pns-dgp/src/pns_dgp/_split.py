@@ -26,21 +26,16 @@ Propensity = Callable[[pd.DataFrame], Float[np.ndarray, " n"]]
 class ConfoundedSplit:
     """Two tables from one trial, and what was done.
 
-    Attributes:
-      observational: units whose treatment depends on the hidden columns.
-      experimental: units as randomized.
-      hidden: the hidden columns of all kept units, by the trial's index.
-      balance: a row per column (per common level of a category) of C and Z, for f(C),
-        and for the product of each with f(C): the mean before and after the selection
-        and the z-statistic, robust to clusters, of kept against dropped units.
-      strength: how much confounding was achieved; see `summary`.
+    The balance has a row per column (per common level of a category) of C and Z, for
+    f(C), and for the product of each with f(C): the mean before and after the selection
+    and the z-statistic, robust to clusters, of kept against dropped units.
     """
 
-    observational: pd.DataFrame
-    experimental: pd.DataFrame
-    hidden: pd.DataFrame
+    observational: pd.DataFrame  # units whose treatment depends on the hidden columns
+    experimental: pd.DataFrame  # units as randomized
+    hidden: pd.DataFrame  # the hidden columns of all kept units, by the trial's index
     balance: pd.DataFrame
-    strength: dict[str, float]
+    strength: dict[str, float]  # how much confounding was achieved; see `summary`
 
     @property
     def is_preserved(self) -> bool:
@@ -88,21 +83,11 @@ def confounded_split(
     """Splits a randomized trial into an experimental and a confounded table.
 
     All units of the trial must have had the same chance of treatment; a trial with
-    different chances in different strata is split stratum by stratum.
-
-    Args:
-      trial: one row per unit; `treatment` and `outcome` hold 0 and 1.
-      treatment: name of the treatment column.
-      outcome: name of the outcome column.
-      hidden: the columns C, which drive treatment and are then taken out of both tables.
-      propensity: f, maps the hidden columns [n, ...] to probabilities in (0, 1).
-      seed: names the split.
-      experimental_share: the part of the units that stays an experiment.
-      cluster: a column whose groups (households, for example) stay in one table; it is
-        taken out as well.
-
-    Returns:
-      The tables, rows in the trial's order with its index, and the checks.
+    different chances in different strata is split stratum by stratum. It has a row per
+    unit, and 0 and 1 in the columns `treatment` and `outcome`. The columns `hidden`, C,
+    drive treatment by `propensity`, which maps them to probabilities f(C) in (0, 1), and
+    are then taken out of both tables. So is `cluster`, a column whose groups
+    (households, for example) stay in one table. Tables keep the trial's order and index.
 
     Example:
       >>> x, sick, y = np.random.default_rng(0).integers(0, 2, (3, 20_000))
@@ -117,11 +102,8 @@ def confounded_split(
     removed = [*hidden, cluster] if cluster else hidden
     require(hidden, "hidden", "must name at least one column.")
     _check_trial(trial, treatment, outcome, removed)
-    require(
-        0 < experimental_share < 1,
-        "experimental_share",
-        f"must lie inside (0, 1), got {experimental_share}.",
-    )
+    problem = f"must lie inside (0, 1), got {experimental_share}."
+    require(0 < experimental_share < 1, "experimental_share", problem)
     trial = trial.astype({treatment: int, outcome: int})
     selection = _select(
         trial[treatment].to_numpy(),
@@ -176,10 +158,9 @@ def _select(
     rest = ~in_experiment
     wanted = _checked_propensity(propensity(hidden[rest]), rest.sum())
     assigned = float(treated.mean())
-    ratio = np.where(
-        treated[rest] == 1, wanted / assigned, (1 - wanted) / (1 - assigned)
-    )
-    greatest = max(wanted.max() / assigned, (1 - wanted.min()) / (1 - assigned))
+    raised, lowered = wanted / assigned, (1 - wanted) / (1 - assigned)
+    ratio = np.where(treated[rest] == 1, raised, lowered)
+    greatest = max(raised.max(), lowered.max())
     kept = rng.random(rest.sum()) < ratio / greatest
     in_log = rest.copy()
     in_log[rest] = kept
@@ -217,9 +198,8 @@ def _check_trial(
     is_unique = trial.columns.is_unique and trial.index.is_unique
     require(is_unique, "trial", "must have unique column names and a unique index.")
     missing = [name for name in names if name not in trial.columns]
-    require(
-        not missing, "trial", f"has no column {missing}; it has {list(trial.columns)}."
-    )
+    problem = f"has no column {missing}; it has {list(trial.columns)}."
+    require(not missing, "trial", problem)
     gaps = [name for name in trial.columns if _is_incomplete(trial[name])]
     require(
         not gaps,
@@ -259,12 +239,7 @@ def compare_kept_with_dropped(
     propensity: Float[np.ndarray, " n"],
     clusters: Int[np.ndarray, " n"],
 ) -> pd.DataFrame:
-    """Compares kept with dropped units: each column, f(C), and their products.
-
-    Returns:
-      A row per comparison, with the mean before and after the selection and the
-      z-statistic of kept against dropped units.
-    """
+    """Compares kept with dropped units: each column, f(C), and their products."""
     columns = _numeric_columns(covariates, least_count=10 / max(kept.mean(), 1e-3))
     centered = propensity - propensity.mean()
     products = {f"{name} x propensity": v * centered for name, v in columns.items()}
@@ -275,9 +250,8 @@ def compare_kept_with_dropped(
         is_rounding = error <= 1e-12 * abs(values[~kept].mean())
         z = 0.0 if is_rounding else difference / error
         rows[name] = (values.mean(), values[kept].mean(), z)
-    return pd.DataFrame.from_dict(
-        rows, orient="index", columns=["before", "after", "z"]
-    )
+    names = ["before", "after", "z"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=names)
 
 
 def difference_in_means(

@@ -7,7 +7,7 @@ in an arm if one uniform number, the same for both arms, is below the arm's prob
 import abc
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Float, Int, Key, Num, Shaped
 from pns_bounds import InputError
+from scipy import special
 
 from pns_dgp._model import (
     Array,
@@ -34,6 +35,7 @@ from pns_dgp._model import (
 )
 
 BLOCK_ROWS = 8192
+NUM_INDICES = 1 + pb.BINARY.num_treatments  # of the choice and of each arm's outcome
 
 Block = TypeVar("Block")
 
@@ -136,6 +138,35 @@ class ThresholdModel(abc.ABC):
         types = np.stack([1 - np.maximum(*p_y), p_y[1] - both, p_y[0] - both, both])
         cells = np.einsum("xnh,tnh,h->nxt", p_x, types, weights)
         return cells.reshape(-1, *pb.BINARY.response_shape)  # t = (y0, y1) in order
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class IndexModel(ThresholdModel):
+    """Models of an index f of the choice, and one of the outcome in each arm.
+
+    P(X=1 | Z, H) = eps + (1 - 2 eps) sigmoid(f_choice(Z) + alpha . D), D_j = H_j - pi_j,
+    and P(Y_x=1 | Z, H) = sigmoid(f_x(Z) + beta_x . D), where pi are the `hidden_probs`.
+    """
+
+    hidden_choice: Float[np.ndarray, " k"]  # alpha
+    hidden_outcome: Float[np.ndarray, "arms k"]  # beta
+    _: dataclasses.KW_ONLY
+    epsilon: float = 0.02  # least distance of P(X=1 | Z, H) from 0 and 1
+
+    @abc.abstractmethod
+    def _indices(self, z: Float[np.ndarray, "... d"]) -> Iterable[np.ndarray]:
+        """Computes f [...] of the choice, then of the outcome in each arm."""
+
+    def _probabilities(
+        self, z: Float[np.ndarray, "... d"], hidden: Shaped[np.ndarray, "... k"]
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
+        choice, *outcomes = self._indices(z)
+        centered = hidden - self.hidden_probs
+        chance = special.expit(choice + centered @ self.hidden_choice)
+        effects = zip(outcomes, self.hidden_outcome, strict=True)
+        logits = [outcome + centered @ effect for outcome, effect in effects]
+        p_x = self.epsilon + (1 - 2 * self.epsilon) * chance
+        return p_x, special.expit(np.stack(logits))
 
 
 def map_blocks(

@@ -1,32 +1,25 @@
 """Worlds of many kinds, for studies of whether a method covers tables unlike any other.
 
     Z: covariates of the family, some of them labels of categories
-    H_j ~ Bernoulli(pi_j), hidden;  D_j = H_j - pi_j
-    P(X=1 | Z, H)   = eps + (1 - 2 eps) sigmoid(f_choice(Z) + alpha . D)
-    P(Y_x=1 | Z, H) = sigmoid(f_x(Z) + beta_x . D)
-    Y_x = 1{eta <= P(Y_x=1 | Z, H)}, one eta ~ U(0, 1) for both arms
+    H_j ~ Bernoulli(pi_j), hidden
 
-A family says how Z is drawn and what the three functions f look like; a seed names their
-coefficients. Each f is standardized over the law of Z, so a family differs from another in
-shape and not in strength.
+See `IndexModel` for X and Y. A family says how Z is drawn and what the three functions f
+look like; a seed names their coefficients. Each f is standardized over the law of Z, so a
+family differs from another in shape and not in strength.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Shaped
-from pns_bounds import BINARY
-from scipy import special
+from jaxtyping import Float
 
 from pns_dgp._model import require
-from pns_dgp._thresholds import ThresholdModel
+from pns_dgp._thresholds import NUM_INDICES, IndexModel
 
-_INDICES = 1 + BINARY.num_treatments  # f of the choice and of the outcome in each arm
 _NUM_HIDDEN = 3
-_EPSILON = 0.02  # least distance of P(X=1 | Z, H) from 0 and 1
 _REFERENCE_ROWS = 4096  # on which the functions are standardized
 _NUM_CITIES = 25
 
@@ -36,21 +29,13 @@ Function = Callable[[Rows], Float[np.ndarray, " n"]]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How covariates are drawn, and what functions of them look like.
+    """How covariates are drawn, and what functions of them look like."""
 
-    Attributes:
-      covariates: draws n rows.
-      function: draws a function of the covariates.
-      intercept: of the outcomes' logits; far below 0 makes the outcome rare.
-      strength: standard deviation of the logits over the covariates.
-      categories: columns that hold labels, not numbers.
-    """
-
-    covariates: Callable[[np.random.Generator, int], Rows]
-    function: Callable[[np.random.Generator], Function]
-    intercept: float = 0.0
-    strength: float = 1.2
-    categories: tuple[int, ...] = ()
+    covariates: Callable[[np.random.Generator, int], Rows]  # draws n rows
+    function: Callable[[np.random.Generator], Function]  # draws one of the covariates
+    intercept: float = 0.0  # of the outcomes' logits; far below 0: a rare outcome
+    strength: float = 1.2  # standard deviation of the logits over the covariates
+    categories: tuple[int, ...] = ()  # columns that hold labels, not numbers
 
 
 def _normals(d: int) -> Callable[[np.random.Generator, int], Rows]:
@@ -189,9 +174,8 @@ def _heavy(rng: np.random.Generator) -> Function:
 
 
 def _correlated_covariates(rng: np.random.Generator, n: int) -> Rows:
-    factors = np.random.default_rng(0).standard_normal(
-        (3, 20)
-    )  # the same in every world
+    # The same in every world.
+    factors = np.random.default_rng(0).standard_normal((3, 20))
     noise = rng.standard_normal((n, 20))
     return rng.standard_normal((n, 3)) @ factors / np.sqrt(3) + 0.5 * noise
 
@@ -224,15 +208,13 @@ FAMILIES: dict[str, Family] = {
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class World(ThresholdModel):
+class World(IndexModel):
     """A member of a family; see the module's formulas for the symbols."""
 
     num_labels: ClassVar[int] = _NUM_CITIES  # of a category
 
     family: str
     seed: int
-    hidden_choice: Float[np.ndarray, " k"]  # alpha
-    hidden_outcome: Float[np.ndarray, "arms k"]  # beta
     intercept: Float[np.ndarray, " indices"]
 
     def __post_init__(self) -> None:
@@ -241,8 +223,8 @@ class World(ThresholdModel):
         self._set_arrays(
             hidden_probs=(k,),
             hidden_choice=(k,),
-            hidden_outcome=(BINARY.num_treatments, k),
-            intercept=(_INDICES,),
+            hidden_outcome=(NUM_INDICES - 1, k),
+            intercept=(NUM_INDICES,),
         )
 
     @functools.cached_property
@@ -251,7 +233,7 @@ class World(ThresholdModel):
         rng = np.random.default_rng([self.seed, 1])
         reference = self._covariates(np.random.default_rng(0), _REFERENCE_ROWS)
         shapes = []
-        for _ in range(_INDICES):
+        for _ in range(NUM_INDICES):
             function = FAMILIES[self.family].function(rng)
             values = function(reference)
             shapes.append((function, float(values.mean()), float(values.std())))
@@ -270,32 +252,17 @@ class World(ThresholdModel):
     def _covariates(self, rng: np.random.Generator, n: int) -> Rows:
         return FAMILIES[self.family].covariates(rng, n)
 
-    def _probabilities(
-        self, z: Float[np.ndarray, "... d"], hidden: Shaped[np.ndarray, "... k"]
-    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
+    def _indices(self, z: Float[np.ndarray, "... d"]) -> Iterable[np.ndarray]:
         flat = z.reshape(-1, z.shape[-1])
         strength = FAMILIES[self.family].strength
-        indices = [
-            intercept + strength * (function(flat) - mean).reshape(z.shape[:-1]) / sd
-            for (function, mean, sd), intercept in zip(
-                self._shapes, self.intercept, strict=True
-            )
-        ]
-        centered = hidden - self.hidden_probs
-        chance = special.expit(indices[0] + centered @ self.hidden_choice)
-        p_x = _EPSILON + (1 - 2 * _EPSILON) * chance
-        effects = zip(indices[1:], self.hidden_outcome, strict=True)
-        return p_x, special.expit(
-            np.stack([index + centered @ effect for index, effect in effects])
-        )
+        for shape, intercept in zip(self._shapes, self.intercept, strict=True):
+            function, mean, sd = shape
+            values = (function(flat) - mean).reshape(z.shape[:-1])
+            yield intercept + strength * values / sd
 
 
 def make_world(family: str, seed: int) -> World:
-    """Draws a world of a family.
-
-    Args:
-      family: a key of `FAMILIES`.
-      seed: names the coefficients; the same arguments give the same world anywhere.
+    """Draws a world of a family, the same for the same arguments anywhere.
 
     Example:
       >>> make_world("radial", seed=0).oracle(np.zeros((1, 8))).pns.round(3).tolist()
@@ -305,9 +272,9 @@ def make_world(family: str, seed: int) -> World:
     require(family in FAMILIES, "family", f"must be in {known}, got {family!r}.")
     rng = np.random.default_rng([seed, 0])
     # Signs of their own: what is hidden may help in one arm and harm in the other.
-    effect = rng.choice([-1, 1], (_INDICES, _NUM_HIDDEN))
-    effect = effect * rng.uniform(0.5, 2, (_INDICES, _NUM_HIDDEN))
-    intercept = rng.uniform(-0.5, 0.5, _INDICES)
+    effect = rng.choice([-1, 1], (NUM_INDICES, _NUM_HIDDEN))
+    effect = effect * rng.uniform(0.5, 2, (NUM_INDICES, _NUM_HIDDEN))
+    intercept = rng.uniform(-0.5, 0.5, NUM_INDICES)
     intercept[1:] += FAMILIES[family].intercept
     return World(
         family=family,
