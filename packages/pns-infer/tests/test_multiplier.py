@@ -28,7 +28,12 @@ from bootstrap_examples import (
     solve_anchored,
 )
 from pns_infer.bootstrap import problem as _problem
-from pns_infer.bootstrap.multiplier import SolveStatus, per_point_draws, shifted_values
+from pns_infer.bootstrap.multiplier import (
+    NotConvergedWarning,
+    SolveStatus,
+    per_point_draws,
+    shifted_values,
+)
 
 EXACT = pi.SolveConfig(damping=0.0, tolerance=1e-5, draws_per_batch=1000)
 
@@ -141,7 +146,7 @@ def test_each_source_is_divided_by_its_own_size():
 def test_a_solve_that_did_not_converge_says_what_to_try():
     z, counts, params, *_ = logistic_data()
     config = pi.SolveConfig(max_iterations=1, direct_up_to=0, preconditioner_rank=0)
-    with pytest.warns(pi.NotConvergedWarning, match="100% of 25 solves") as caught:
+    with pytest.warns(NotConvergedWarning, match="100% of 25 solves") as caught:
         # Unwrapped: a check of shapes around it would be the caller.
         result = inspect.unwrap(pi.solve_bootstrap)(
             jax.random.key(0), LOGISTIC, params, z, counts, 25, config

@@ -16,19 +16,17 @@ from pns_infer.averages.debiased import (
     trial_difference,
 )
 from pns_infer.averages.decisions import (
-    PolicyValue,
     held_out_rule,
     net_benefit,
     policy_value,
     recommend,
     value_curve,
 )
-from pns_infer.averages.groups import GroupAverages, group_averages, sorted_groups
+from pns_infer.averages.groups import group_averages, sorted_groups
 from pns_infer.averages.held_out import HeldOutUnits, make_held_out_units
 from pns_infer.averages.prepare_units import PreparedUnits, prepare_units
 from pns_infer.bootstrap.multiplier import (
     BootstrapResult,
-    NotConvergedWarning,
     bootstrap_draws,
     solve_bootstrap,
 )
@@ -79,11 +77,8 @@ __all__ = [
     "DebiasedAverage",
     "Difference",
     "DrawCalibration",
-    "GroupAverages",
     "HeldOutUnits",
     "LinearDraws",
-    "NotConvergedWarning",
-    "PolicyValue",
     "PreparedUnits",
     "ResidualProfile",
     "ResidualSettings",

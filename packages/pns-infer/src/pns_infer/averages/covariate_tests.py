@@ -110,21 +110,13 @@ class AssignmentWarning(UserWarning):
 
 
 class AssignmentCheck(NamedTuple):
-    """How the arms agree with the probability that is said to have assigned them.
+    """How the arms agree with the probability that is said to have assigned them."""
 
-    Attributes:
-      probability: of arm 1, for each row.
-      share: weighted share of arm 1 in the data.
-      expected: weighted mean of the probability.
-      p_value: of the share, if the probability is true; 1 if it was estimated.
-      balance: whether covariates predict the arm beyond the probability.
-    """
-
-    probability: PerRow
-    share: float
-    expected: float
-    p_value: float
-    balance: ScoreTest
+    probability: PerRow  # of arm 1
+    share: float  # weighted share of arm 1 in the data
+    expected: float  # weighted mean of the probability
+    p_value: float  # of the share, if the probability is true; 1 if it was estimated
+    balance: ScoreTest  # whether covariates predict the arm beyond the probability
 
 
 def check_assignment(
@@ -139,10 +131,8 @@ def check_assignment(
 
     The assignment is the probability of arm 1: a number, one for each row (a stratified
     trial), or None for the arms' shares. Weights, clusters and copies are as for
-    `score_test`; whole clusters may be assigned.
-
-    Warns:
-      AssignmentWarning: if covariates predict the arm (p < 0.001).
+    `score_test`; whole clusters may be assigned. If covariates predict the arm
+    (p < 0.001), it gives an AssignmentWarning.
 
     Example:
       >>> x, z = np.repeat([0, 1], [40, 60]), np.tile([[0.0], [1.0]], (50, 1))
@@ -251,8 +241,7 @@ def source_probability(
     """Predicts each row's chance to be experimental by a model that did not see it.
 
     A ridge logistic regression on standardized covariates, cut at their 0.5% and 99.5%
-    quantiles, and their squares. Rows of a fold are predicted from the others; copies are
-    the units that a row stands for.
+    quantiles, and their squares. Rows of a fold are predicted from the others.
     """
     features = features or _make_features(z, copies)
     weights = np.ones(len(z)) if weights is None else np.asarray(weights, float)
@@ -261,9 +250,8 @@ def source_probability(
         out = fold == each
         inside = is_experimental[~out]
         if inside.all() or not inside.any():
-            raise pb.InputError(
-                "fold", f"{each} must have rows of both sources outside it."
-            )
+            problem = f"{each} must have rows of both sources outside it."
+            raise pb.InputError("fold", problem)
         # Rows of the fold have no weight, so the covariates are not copied.
         predict = fit_logistic(z, is_experimental, weights * ~out, transform=features)
         probability[out] = predict(z[out])
@@ -294,10 +282,8 @@ def fit_logistic(
 
     Steps that do not improve the penalized likelihood are halved. Where rows stand for
     several units, y is the share of those with a 1. The intercept has no penalty. What is
-    fitted are features as they are given, or what `transform` makes of a block of them.
-
-    Returns:
-      The fitted probability, a function of features.
+    fitted are features, or what `transform` makes of a block of them. Returns the fitted
+    probability, a function of features.
     """
     weights = np.ones(len(features)) if weights is None else weights
     width = 1 + next(blocks(features, transform))[1].shape[1]

@@ -32,16 +32,7 @@ from pns_infer.core.many_points import AverageInterval
 class DebiasedAverage(NamedTuple):
     """An interval for the average of an estimand over units of the tables.
 
-    Attributes:
-      lower: end of the interval; crossing ends are flagged by `is_empty`.
-      upper: end of the interval.
-      bound_lower: half-median-unbiased estimate of the lower bound.
-      bound_upper: the same of the upper bound.
-      is_empty: whether lower > upper.
-      mean_lower: estimated mean of the chosen lower terms.
-      mean_upper: estimated mean of the chosen upper terms.
-      standard_error_lower: of mean_lower.
-      standard_error_upper: of mean_upper.
+    As `AverageInterval`, with the estimated means of the chosen lower and upper terms.
     """
 
     lower: float
@@ -70,9 +61,8 @@ def debiased_average(
     asymptotically: each end misses with at most alpha / 2. The mean of the chosen terms
     is one bound of the average, and every term of the plain frequencies is another; the
     best of them is taken, with a critical value for their number after adaptive
-    selection. Compared with plain frequencies, a poor choice of terms costs no more
-    than one further term in the critical value. With `with_frequencies=False` the mean
-    of the chosen terms stands alone.
+    selection, so a poor choice of terms costs no more than one further term. With
+    `with_frequencies=False` the mean of the chosen terms stands alone.
 
     Terms must be linear in the atoms, or ratios of linear forms; the average of a ratio
     such as PN is that of its own population: the mean numerator over the mean
@@ -162,12 +152,10 @@ def frequency_interval(
 ) -> AverageInterval:
     """Computes precision-corrected bounds of an average from weighted frequencies.
 
-    The terms of the averaged atoms, corrected for the winner's curse as
-    `intervals_from_estimates` does; `trial_alone` keeps those that the experiment alone
-    identifies. Held-out atoms are not read, unless the sources' laws differ
-    (`units.ratio`): then frequencies are of two populations, and each term is the
-    debiased mean over the target instead. Other arguments are as for
-    `debiased_average`.
+    Terms are corrected for the winner's curse; `trial_alone` keeps those that the
+    experiment alone identifies. Held-out atoms are not read, unless the sources' laws
+    differ (`units.ratio`): then frequencies are of two populations, and each term is
+    the debiased mean over the target. Other arguments are as for `debiased_average`.
 
     Example:
       >>> from pns_infer.averages.held_out import example_units

@@ -31,12 +31,8 @@ Criterion = Literal["maximin", "minimax_regret"]
 class Recommendation(NamedTuple):
     """What to do with each unit."""
 
-    label: (
-        np.ndarray
-    )  # 'treat' if the interval lies above 0, 'do not' below, 'undecided'
-    score: (
-        PerRow  # by which units are preferred: above 0, the criterion is for treating
-    )
+    label: np.ndarray  # 'treat' if the interval lies above 0, 'do not', 'undecided'
+    score: PerRow  # by which units are preferred; the criterion treats above 0
     treat: BoolPerRow  # what the criterion does within the budget, undecided units too
 
 
@@ -69,10 +65,8 @@ class ValueCurve(NamedTuple):
 def net_benefit(gains: Sequence[float], cost: float = 0.0) -> pb.Estimand:
     """Makes the mean gain of treating a unit, less the cost of treating one.
 
-    Args:
-      gains: of treating one who responds only if treated, either way, neither way, and
-        only if untreated.
-      cost: of a treatment, on the same scale.
+    Gains are of treating one who responds only if treated, either way, neither way, and
+    only if untreated.
 
     Example:
       >>> net_benefit((1, 0, 0, -1), cost=0.25).floor
@@ -145,10 +139,8 @@ def held_out_rule(
 
     Criterion and budget are as for `recommend`, the estimand is from `net_benefit`.
     Units are ranked within folds, and the budget is a share of the units of the source.
-
-    Returns:
-      The share of each row that is treated: 0 or 1, but between them for rows that tie
-      at the edge of the budget.
+    Returns the share of each row that is treated: between 0 and 1 for rows that tie at
+    the edge of the budget.
 
     Example:
       >>> from pns_infer.averages.held_out import example_units
@@ -156,8 +148,7 @@ def held_out_rule(
       >>> held_out_rule(example_units(), effect, budget=0.25)[[0, 8]].tolist()
       [0.5, 0.0]
     """
-    lower, upper = predicted_bounds(units, estimand)
-    choice = recommend(lower, upper, criterion)
+    choice = recommend(*predicted_bounds(units, estimand), criterion)
     treat = choice.treat.astype(float)
     check_budget(budget)
     if budget is not None:
@@ -224,8 +215,7 @@ def value_curve(
     points = np.asarray(shares, float)
     if points.ndim != 1 or not np.all((points >= 0) & (points <= 1)):
         raise pb.InputError("shares", "must be numbers in [0, 1].")
-    lower, upper = predicted_bounds(units, estimand)
-    score = recommend(lower, upper, criterion).score
+    score = recommend(*predicted_bounds(units, estimand), criterion).score
     limits = rank_limits(score, target_weights(units, source), fold)
     rules = [share_between(limits, 1 - share, 1.0) for share in points]
     means = [bound_means(units, estimand, None, source, rule) for rule in rules]

@@ -1,5 +1,6 @@
 """Averages of many subgroups at once, and of units sorted by predicted benefit."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -53,13 +54,9 @@ class SortedGroups(NamedTuple):
     benefit: GroupAverages  # average PNS of each group
     harm: GroupAverages
     member: Float[np.ndarray, "num_groups n"]  # share of each row in each group
-    effect: Float[
-        np.ndarray, " num_groups"
-    ]  # mean mu1 - mu0, which the trial identifies
+    effect: Float[np.ndarray, " num_groups"]  # mean mu1 - mu0
     effect_error: Float[np.ndarray, " num_groups"]
-    gap_lower: (
-        float  # of the interval of the last group's average PNS minus the first's
-    )
+    gap_lower: float  # of the interval of the last group's PNS minus the first's
     gap_upper: float
     p_value: float
     effect_p_value: float
@@ -121,9 +118,8 @@ def sorted_groups(
     score = np.add(*predicted_bounds(units, pb.PNS))
     limits = rank_limits(score, target_weights(units, source), fold)
     edges = np.linspace(0, 1, num_groups + 1)
-    member = np.stack(
-        [share_between(limits, *edges[i : i + 2]) for i in range(num_groups)]
-    )
+    pairs = itertools.pairwise(edges)
+    member = np.stack([share_between(limits, *pair) for pair in pairs])
     parts = [
         bound_means(units, estimand, each, source)
         for estimand in (pb.PNS, pb.HARM)

@@ -28,28 +28,19 @@ WeightsAre = Literal["sampling", "frequency"]
 class HeldOutUnits(NamedTuple):
     """Rows of both sources; make it with `make_held_out_units`, which checks it.
 
-    Attributes:
-      atoms: estimates [n] by models that did not see the row, or its group.
-      is_experimental: which source.
-      x: the treatment chosen, or the arm assigned.
-      y: the outcome.
-      weights: a unit of weight w counts as w units.
-      assignment: probability of arm 1; read in experimental rows alone.
-      ratio: density of the target's covariates over that of the row's own source, up to
-        a factor; None where the sources have one law.
-      cluster: 0, 1, ...; rows of one cluster may depend on each other.
-      copies: independent units that a row stands for: its weight if weights are
-        frequencies, else 1.
+    The ratio is the density of the target's covariates over that of the row's own
+    source, up to a factor; None where the sources have one law. Copies are independent
+    units that a row stands for: its weight if weights are frequencies, else 1.
     """
 
-    atoms: pb.Atoms
+    atoms: pb.Atoms  # [n] by models that did not see the row, or its group
     is_experimental: BoolPerRow
-    x: IntPerRow
+    x: IntPerRow  # the treatment chosen, or the arm assigned
     y: IntPerRow
-    weights: PerRow
-    assignment: PerRow
+    weights: PerRow  # a unit of weight w counts as w units
+    assignment: PerRow  # probability of arm 1; read in experimental rows alone
     ratio: PerRow | None
-    cluster: IntPerRow
+    cluster: IntPerRow  # 0, 1, ...; rows of one cluster may depend on each other
     copies: PerRow
 
     @property
@@ -142,9 +133,8 @@ def read_assignment(assignment: Any, is_experimental: BoolPerRow) -> PerRow:
     try:
         probability = np.asarray(assignment, float)
     except (TypeError, ValueError) as error:
-        raise pb.InputError(
-            "assignment", "must be a number, or one for each row."
-        ) from error
+        problem = "must be a number, or one for each row."
+        raise pb.InputError("assignment", problem) from error
     if probability.ndim:
         what = ", one for each row, or be a number"
         check_shape("assignment", probability, is_experimental.shape, what)
@@ -251,15 +241,11 @@ def linear_means(
     member: Member = None,
     source: Source = "both",
 ) -> LinearMeans:
-    """Estimates the means of k forms over a target population.
+    """Estimates the means of k forms offset + matrix . eta over a target population.
 
-    Args:
-      units: rows of both sources.
-      matrix: coefficients of each row over eta = (mu1, mu0, p11, p10, p01, p00).
-      offset: constants of each row.
-      member: weight of each row in a subgroup; it may not depend on choice, arm or
-        outcome, and must mean the same in both sources, as a function of covariates does.
-      source: whose covariates the target has; 'both': of all rows together.
+    Members are weights of the rows in a subgroup; they may not depend on choice, arm or
+    outcome, and must mean the same in both sources, as a function of covariates does. The
+    source says whose covariates the target has; 'both': those of all rows together.
     """
     check_option("source", source, ("both", "observational", "experimental"))
     member = checked_member(units, member)
@@ -271,9 +257,8 @@ def linear_means(
     weights = units.weights * member * (1.0 if units.ratio is None else units.ratio)
     num_arms = pb.BINARY.num_treatments  # mu comes first in eta, the last arm foremost
     if np.any(matrix[..., num_arms:]):
-        parts.append(
-            _normalize(weights * ~units.is_experimental, "observational units")
-        )
+        chosen = weights * ~units.is_experimental
+        parts.append(_normalize(chosen, "observational units"))
         cell = units.x * pb.BINARY.num_levels + units.y
         seen = cell[:, None] == np.arange(pb.BINARY.num_cells)[::-1]
         gap = seen - eta[:, num_arms:]

@@ -46,17 +46,14 @@ def shift_arms(units: HeldOutUnits, fold: IntPerRow) -> tuple[HeldOutUnits, ArmS
                     "fold", f"{name} holds all units of arm {arm}; use fewer folds."
                 )
             weights = (units.weights / chance)[inside]
-            logit = _logit(units.atoms.mu[:, arm])
+            # Finite at 0 and 1.
+            logit = special.logit(np.clip(units.atoms.mu[:, arm], 1e-9, 1 - 1e-9))
             unit = weights.sum() / units.copies[inside].sum()
             found = _intercept(logit[inside], units.y[inside], weights, unit)
             mu[out, arm] = special.expit(logit[out] + found)
             shift[place, arm] = found
     shifted = units._replace(atoms=pb.Atoms(units.atoms.joint, mu))
     return shifted, ArmShift(shift, *_gaps(units))
-
-
-def _logit(mu: PerRow) -> PerRow:
-    return special.logit(np.clip(mu, 1e-9, 1 - 1e-9))  # finite at 0 and 1
 
 
 def _intercept(logit: PerRow, y: IntPerRow, weights: PerRow, unit: float) -> float:
@@ -84,9 +81,8 @@ def _gaps(
     num_arms = units.atoms.mu.shape[1]
     arms = np.eye(num_arms, pb.BINARY.num_raw)[::-1]  # the last comes first in eta
     matrix = np.broadcast_to(arms, (units.num_rows, *arms.shape))
-    means = linear_means(
-        units._replace(ratio=None), matrix, -units.atoms.mu, None, "experimental"
-    )
+    alone = units._replace(ratio=None)
+    means = linear_means(alone, matrix, -units.atoms.mu, source="experimental")
     inverse = np.linalg.pinv(means.covariance, hermitian=True)
     statistic = means.estimate @ inverse @ means.estimate
     p_value = float(stats.chi2.sf(statistic, num_arms))
@@ -117,13 +113,11 @@ class PreparedUnits(NamedTuple):
         ratio, copies = self.units.ratio, self.units.copies
         if ratio is None:
             return None
-        parts = (~self.units.is_experimental, self.units.is_experimental)
-        log, trial = (
-            float(copies[part] @ ratio[part]) ** 2
-            / float(copies[part] @ ratio[part] ** 2)
-            for part in parts
-        )
-        return log, trial
+        sizes = []
+        for part in (~self.units.is_experimental, self.units.is_experimental):
+            total, square = copies[part] @ ratio[part], copies[part] @ ratio[part] ** 2
+            sizes.append(float(total) ** 2 / float(square))
+        return sizes[0], sizes[1]
 
 
 def prepare_units(
@@ -134,11 +128,8 @@ def prepare_units(
 ) -> PreparedUnits:
     """Shifts the arms, and reweights the sources if their laws differ.
 
-    Args:
-      units: rows of both sources; their `ratio` is replaced.
-      fold: of each row; everything is fitted on other folds than it is used for.
-      comparison: of the sources' covariates, from `compare_sources`.
-      source: whose covariates the target population has.
+    Everything is fitted on other folds than it is used for. The comparison is from
+    `compare_sources`; the target population has the covariates of the source.
 
     Example:
       >>> from pns_infer import compare_sources

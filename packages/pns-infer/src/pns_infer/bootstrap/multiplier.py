@@ -54,25 +54,18 @@ class SolveStatus(enum.Enum):
 class BootstrapResult:
     """Draws of a fitted model that stand for its sampling error.
 
-    Attributes:
-      shifts: what each draw adds to the parameters (of the head for scope='last_layer').
-      residuals: relative residuals of the linear solves.
-      problem: that was solved.
-      config: of the solves.
-      params: the estimate.
-      key: made the multipliers.
-      equation: that was solved, with the data.
+    `shifts` [num_draws, num_parameters] is what each draw adds to the estimate `params`
+    (that of the head for scope='last_layer'), `residuals` [num_draws] are the relative
+    residuals of the linear solves, and `key` made the multipliers.
     """
 
-    shifts: Float[np.ndarray, "num_draws num_parameters"] = dataclasses.field(
-        repr=False
-    )
+    shifts: Shifts = dataclasses.field(repr=False)
     residuals: Float[np.ndarray, " num_draws"] = dataclasses.field(repr=False)
     problem: BootstrapProblem
     config: SolveConfig
     params: PyTree = dataclasses.field(repr=False)
     key: PRNGKeyArray = dataclasses.field(repr=False)
-    equation: Equation = dataclasses.field(repr=False)
+    equation: Equation = dataclasses.field(repr=False)  # with the data
 
     @property
     def num_draws(self) -> int:
@@ -135,18 +128,9 @@ def solve_bootstrap(
 ) -> BootstrapResult:
     """Solves for the shift of every draw.
 
-    Args:
-      key: decides the multipliers.
-      problem: the estimator.
-      params: the estimate, where Psi is 0; a pair if outputs are.
-      z: covariates of the cells.
-      counts: units of each cell and column.
-      num_draws: of the bootstrap; more leave the earlier ones unchanged.
-      config: curvature, damping, and when to stop.
-
-    Returns:
-      Shifts and residuals. If a solve did not converge, its message is a
-      NotConvergedWarning, too.
+    The estimate `params`, where Psi is 0, is a pair if outputs are. The key decides the
+    multipliers; more draws leave the earlier ones unchanged. If a solve did not converge,
+    the message of the result is a NotConvergedWarning, too.
 
     Example:
       >>> def outputs(params, z):
@@ -200,21 +184,11 @@ def bootstrap_draws(
     """Evaluates every draw at points z, to first order in the shift.
 
     With the shifts of a bootstrap on disk, this is all that new points need; no
-    training data are read.
-
-    Args:
-      problem: that was solved.
-      params: the estimate, of the whole network: a pair if outputs are.
-      shifts: of the solves.
-      z: the points.
-      function: maps params (of the head alone for scope='last_layer', where z are then
-        features) and z to what is wanted; the outputs if None. To stay inside a
-        nonlinear constraint, take the outputs and apply the link to their draws.
-      points_per_chunk: points at a time.
-
-    Returns:
-      What the function returns, with a leading axis [num_draws, m, ...]: its value at the
-      estimate plus its Jacobian times the shift.
+    training data are read. The function maps params and z (for scope='last_layer' those
+    of the head, and features) to what is wanted; the outputs if None. To stay inside a
+    nonlinear constraint, take the outputs and apply the link to their draws. Returns the
+    function's value at the estimate plus its Jacobian times the shift, with a leading
+    axis [num_draws, num_points, ...]. `params` is that of the whole network.
 
     Example:
       >>> def outputs(params, z):
@@ -252,9 +226,11 @@ def shifted_values(
         jax.tree.map(np.asarray, _shifted(function, params, shifts, block))
         for block in jnp.split(filled, len(filled) // size)
     ]
-    return jax.tree.map(
-        lambda *leaves: np.concatenate(leaves, axis=1)[:, : len(z)], *parts
-    )
+
+    def join(*leaves: np.ndarray) -> np.ndarray:
+        return np.concatenate(leaves, axis=1)[:, : len(z)]
+
+    return jax.tree.map(join, *parts)
 
 
 def split_inputs(
@@ -264,10 +240,8 @@ def split_inputs(
     if problem.scope == "full" or not isinstance(problem.outputs, tuple):
         return params, z
     body, head = params
-    parts = [
-        _apply(problem.outputs[0], body, z[i : i + size])
-        for i in range(0, len(z), size)
-    ]
+    starts = range(0, len(z), size)
+    parts = [_apply(problem.outputs[0], body, z[i : i + size]) for i in starts]
     return head, jnp.concatenate(parts)
 
 
@@ -292,19 +266,15 @@ def per_point_draws(
     """Computes the draws of a bootstrap again, point by point, without its shifts.
 
     For every number at every point one solve gives the influence of each column of each
-    cell, and each draw sums multiplied influences.
-
-    Returns what `BootstrapResult.draws` returns, for a function with one array as its
-    result.
+    cell, and each draw sums multiplied influences. Returns what `BootstrapResult.draws`
+    returns, for a function with one array as its result.
     """
     problem, equation = result.problem, result.equation
     function = problem.function if function is None else function
     params, inputs = split_inputs(problem, result.params, jnp.asarray(z))
     solve = make_solver(equation, result.config, transpose=True)
-    normals = [
-        multipliers(result.key, equation, draw).ravel()
-        for draw in range(result.num_draws)
-    ]
+    draws = range(result.num_draws)
+    normals = [multipliers(result.key, equation, draw).ravel() for draw in draws]
     points = []
     for i in range(len(inputs)):
         value, gradients = _value_and_gradients(function, params, inputs[i : i + 1])

@@ -98,9 +98,8 @@ class BootstrapProblem:
         if (self.nll is None) == (self.frozen_nll is None):
             raise pb.InputError("nll", "or frozen_nll must be given, and not both.")
         if self.scope == "last_layer" and not isinstance(self.outputs, tuple):
-            raise pb.InputError(
-                "outputs", "must be a pair of features and head for the last layer."
-            )
+            problem = "must be a pair of features and head for the last layer."
+            raise pb.InputError("outputs", problem)
         if len(self.source) != len(self.trial):
             raise pb.InputError("trial", "and source must have one entry per column.")
 

@@ -51,8 +51,7 @@ def product(
     }[curvature]
 
     def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
-        part = of_batch(equation, *batch, direction)
-        return total + part, None
+        return total + of_batch(equation, *batch, direction), None
 
     batches = (equation.inputs, equation.counts)
     return jax.lax.scan(add, damping * direction, batches)[0]
@@ -97,12 +96,11 @@ def _ggn_product(
     direction: Vector,
 ) -> Vector:
     """Multiplies by Jacobian transposed, Fisher matrix of the outputs, and Jacobian."""
-    outputs, push = jax.linearize(
-        lambda v: equation.outputs(v, inputs), equation.vector
-    )
+    vector = equation.vector
+    outputs, push = jax.linearize(lambda v: equation.outputs(v, inputs), vector)
     fisher = output_fisher(equation, outputs, counts)
     change = jnp.einsum("nij,nj->ni", fisher, push(direction))
-    return jax.linear_transpose(push, equation.vector)(change)[0]
+    return jax.linear_transpose(push, vector)(change)[0]
 
 
 def output_fisher(
@@ -179,12 +177,11 @@ def _gradients(
 ) -> Float[Array, "n num_parameters"]:
     """Computes the gradient of each row's combination of outputs."""
 
-    def of_row(row: jax.Array, root: jax.Array) -> jax.Array:
-        return jax.grad(lambda v: equation.outputs(v, row[None])[0] @ root)(
-            equation.vector
-        )
+    def combined(v: jax.Array, row: jax.Array, root: jax.Array) -> jax.Array:
+        return equation.outputs(v, row[None])[0] @ root
 
-    return jax.vmap(of_row)(inputs, roots)
+    gradient = jax.vmap(jax.grad(combined), in_axes=(None, 0, 0))
+    return gradient(equation.vector, inputs, roots)
 
 
 _PRECISION = 1e-6  # of a product in single precision, beside the largest eigenvalue
@@ -266,18 +263,14 @@ def make_solver(
             matrix = np.array(dense_matrix(equation, config.curvature), float)
         matrix[np.diag_indices(len(matrix))] += config.damping
         return _make_direct(matrix.T if transpose else matrix, config)
-    preconditioner = make_preconditioner(equation, config)
-    return functools.partial(
-        _solve_in_batches, equation, config, transpose, preconditioner
-    )
+    return _make_iterative(equation, config, transpose)
 
 
 def _make_direct(matrix: Matrix, config: SolveConfig) -> Solver:
     """Factors the matrix, in double precision."""
     if not np.all(np.isfinite(matrix)):
-        raise pb.InputError(
-            "params", "and outputs must be finite: their matrix is not."
-        )
+        problem = "and outputs must be finite: their matrix is not."
+        raise pb.InputError("params", problem)
     with warnings.catch_warnings():
         warnings.simplefilter("error", linalg.LinAlgWarning)
         try:
@@ -295,39 +288,33 @@ def _make_direct(matrix: Matrix, config: SolveConfig) -> Solver:
                 f"{len(matrix)} parameters cannot be factored; take more damping, or "
                 "curvature='ggn'.",
             ) from error
-    return functools.partial(_solve_directly, matrix, solve)
+
+    def solve_all(right: Vectors) -> tuple[Vectors, Residuals]:
+        solutions = solve(np.asarray(right, float).T).T
+        residuals = _relative(solutions @ matrix.T - right, right)
+        return solutions.astype(right.dtype), residuals
+
+    return solve_all
 
 
-def _solve_directly(
-    matrix: Matrix, solve: Callable[[np.ndarray], np.ndarray], right: Vectors
-) -> tuple[Vectors, Residuals]:
-    """Substitutes back for all right-hand sides at once."""
-    solutions = solve(np.asarray(right, float).T).T
-    residuals = _relative(solutions @ matrix.T - right, right)
-    return solutions.astype(right.dtype), residuals
-
-
-def _solve_in_batches(
-    equation: Equation,
-    config: SolveConfig,
-    transpose: bool,
-    preconditioner: Preconditioner,
-    right: Vectors,
-) -> tuple[Vectors, Residuals]:
+def _make_iterative(equation: Equation, config: SolveConfig, transpose: bool) -> Solver:
     """Solves for as many right-hand sides at a time as activations may be held for."""
-    solutions, gaps = [], []
+    preconditioner = make_preconditioner(equation, config)
     size = config.draws_per_batch * jax.local_device_count()
     # What a solve is compiled for, and what it is compiled without.
     compiled = (config.curvature, config.max_iterations, transpose)
-    limits = (config.damping, config.tolerance)
-    for start in range(0, len(right), size):
-        batch = right[start : start + size]
-        solution, gap = _solve_iteratively(
-            *compiled, equation, preconditioner, _spread(batch), *limits
-        )
-        solutions.append(np.asarray(solution)[: len(batch)])
-        gaps.append(np.asarray(gap)[: len(batch)])
-    return np.concatenate(solutions), _relative(np.concatenate(gaps), right)
+    arrays, limits = (equation, preconditioner), (config.damping, config.tolerance)
+
+    def solve_all(right: Vectors) -> tuple[Vectors, Residuals]:
+        solutions, gaps = [], []
+        for start in range(0, len(right), size):
+            batch = right[start : start + size]
+            found = _solve_iteratively(*compiled, *arrays, _spread(batch), *limits)
+            solutions.append(np.asarray(found[0])[: len(batch)])
+            gaps.append(np.asarray(found[1])[: len(batch)])
+        return np.concatenate(solutions), _relative(np.concatenate(gaps), right)
+
+    return solve_all
 
 
 def _spread(right: Vectors) -> Vectors | Float[Array, "filled num_parameters"]:

@@ -19,14 +19,7 @@ from jaxtyping import Float, Int, Num
 from scipy import special
 
 from pns_infer.calibration.neighborhoods import neighborhoods
-from pns_infer.core.inputs import (
-    Trials,
-    check_shape,
-    checked_atoms,
-    map_threads,
-    trial_counts,
-    trial_laws,
-)
+from pns_infer.core import inputs
 
 Array = Any  # NumPy or JAX
 Link = Literal["anchored", "free"]
@@ -39,9 +32,8 @@ def to_raw(atoms: pb.Atoms) -> Float[Array, "*points raw"]:
     tiny = float(np.finfo(mu.dtype).tiny)  # what underflowed is moved just inside
     logits = xp.log(xp.maximum(joint, tiny))
     logits = logits.reshape(*joint.shape[:-2], pb.BINARY.num_cells)
-    return xp.concatenate(
-        [logits, pb.anchor_inverse(atoms, boundary="inside")], axis=-1
-    )
+    arms = pb.anchor_inverse(atoms, boundary="inside")
+    return xp.concatenate([logits, arms], axis=-1)
 
 
 def from_raw(raw: Float[Array, "*points raw"], link: Link = "anchored") -> pb.Atoms:
@@ -109,11 +101,7 @@ class LinearDraws(NamedTuple):
         return self._replace(coefficients=scaled)
 
     def atoms(self) -> pb.Atoms:
-        """Computes compatible atoms [num_draws, n].
-
-        The draws of a point are contiguous in memory, which is the fastest layout for
-        what is computed from them.
-        """
+        """Computes compatible atoms [num_draws, n]; draws of a point are contiguous."""
         num_points, num_draws = len(self.center), len(self.coefficients)
         dtype = np.result_type(*self[:3])
         joint = np.empty((num_points, *pb.BINARY.joint_shape, num_draws), dtype)
@@ -128,7 +116,7 @@ class LinearDraws(NamedTuple):
             for whole, some in zip(atoms, drawn, strict=True):
                 whole[:, part] = some
 
-        list(map_threads(fill, range(0, num_points, _POINTS)))
+        list(inputs.map_threads(fill, range(0, num_points, _POINTS)))
         return atoms
 
 
@@ -138,20 +126,16 @@ _ALLOWED = 1.92  # log-likelihood ratio of a 95% interval
 
 
 class DrawCalibration(NamedTuple):
-    """Result of `calibrate_draws`.
+    """The factor with the greatest joint likelihood, and the profile of those tried.
 
-    Attributes:
-      draw_scale: the factor with the greatest joint likelihood.
-      interval: factors whose log-likelihood lies within 1.92 of it, a 95% interval if
-        groups are independent; read from the profile.
-      draw_scales: the factors that were tried.
-      log_likelihood: of the held-out units, summed over groups: the profile.
+    The interval holds factors whose log-likelihood lies within 1.92 of the greatest: a
+    95% interval if groups are independent.
     """
 
     draw_scale: float
     interval: tuple[float, float]
     draw_scales: Float[np.ndarray, " num_scales"]
-    log_likelihood: Float[np.ndarray, " num_scales"]
+    log_likelihood: Float[np.ndarray, " num_scales"]  # summed over groups
 
 
 def scale_draws(
@@ -202,14 +186,14 @@ def calibrate_draws(
         raise pb.InputError(
             "draw_scales", "must be three or more positive ascending numbers."
         )
-    draws = checked_atoms("draws", draws, ("num_draws", "num_points"))
+    draws = inputs.checked_atoms("draws", draws, ("num_draws", "num_points"))
     raw = to_raw(pb.Atoms(*(np.asarray(part, np.float64) for part in draws)))
     num_points = raw.shape[1]
-    counts = trial_counts(observational, experimental, num_points)
+    counts = inputs.trial_counts(observational, experimental, num_points)
     if not sum(part.sum() for part in counts) > 0:
         raise pb.InputError("counts", "hold no units to calibrate the draws by.")
     groups = np.arange(num_points) if groups is None else np.asarray(groups)
-    check_shape("groups", groups, (num_points,))
+    inputs.check_shape("groups", groups, (num_points,))
     _, groups = np.unique(groups, return_inverse=True)
     scaled = (from_raw(scale_about_mean(raw, scale)) for scale in scales)
     profile = np.array([_joint_log_likelihood(d, counts, groups) for d in scaled])
@@ -221,12 +205,12 @@ def calibrate_draws(
 
 
 def _joint_log_likelihood(
-    draws: pb.Atoms, counts: list[Trials], groups: Int[np.ndarray, " num_points"]
+    draws: pb.Atoms, counts: list[inputs.Trials], groups: Int[np.ndarray, " num_points"]
 ) -> float:
     """Sums over groups the log of the mean over draws of the joint likelihood."""
     tiny = np.finfo(np.float64).tiny
     by_point = np.zeros(draws.mu.shape[:2])
-    for part, law in zip(counts, trial_laws(draws), strict=True):
+    for part, law in zip(counts, inputs.trial_laws(draws), strict=True):
         by_point += np.einsum("nto,dnto->dn", part, np.log(np.maximum(law, tiny)))
     by_group = np.stack([np.bincount(groups, weights=row) for row in by_point])
     logs = special.logsumexp(by_group, axis=0) - np.log(len(by_group))
@@ -265,11 +249,8 @@ def choose_calibration_rows(
     Where rows hold two units or more on average the covariates are discrete: every row
     is judged by itself, and at most 8,000 are drawn. Otherwise covariates do not
     repeat: rows are grouped with their neighbors, and at most 1,000 groups are drawn.
-    Covariates must be on comparable scales, say standardized.
-
-    Returns:
-      Places of the chosen rows, ascending, and their group labels; None if every row is
-      its own group.
+    Covariates must be on comparable scales, say standardized. Returns the places of the
+    chosen rows, ascending, and their groups; None if every row is its own group.
 
     Example:
       >>> z, nothing = np.arange(16.0)[:, None], np.zeros((16, 2, 2))

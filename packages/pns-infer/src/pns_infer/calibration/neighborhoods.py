@@ -20,14 +20,8 @@ def neighborhoods(
     """Cuts rows into groups of near neighbors, of `size` to 2 `size` rows each.
 
     Rows are halved at the median of the column that varies most, again and again. Labels
-    count from 0.
-
-    Args:
-      z: covariates.
-      size: least number of rows of a group.
-      scale: by which columns are divided before they are compared; None if they are on
-        comparable scales already.
-      order: in which rows are taken; it parts those with a tie. As they come if None.
+    count from 0. Columns are divided by `scale` before they are compared; None if they
+    are on comparable scales already. The order of the rows parts those with a tie.
 
     Example:
       >>> neighborhoods([[0.0], [9.0], [1.0], [8.0]], size=2).tolist()

@@ -14,28 +14,19 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
+from pns_infer.core import inputs
 from pns_infer.core.critical import order_statistic, put_in_place
-from pns_infer.core.inputs import (
-    Block,
-    Draws,
-    Target,
-    check_alpha,
-    check_option,
-    checked_terms,
-    cut_draws,
-    map_blocks,
-)
 from pns_infer.core.intervals import CorrectedIntervals, join_intervals
 
 _ONE_CASE = 1.5  # shape of the posterior of a proportion with one observed case
 
 
 def credible_intervals(
-    draws: Draws | Iterable[Draws],
+    draws: inputs.Draws | Iterable[inputs.Draws],
     alpha: float = 0.05,
     *,
     estimand: pb.Estimand = pb.PNS,
-    target: Target = "set",
+    target: inputs.Target = "set",
     points_per_chunk: int = 64,
 ) -> CorrectedIntervals:
     """Turns posterior draws into intervals, point by point.
@@ -54,19 +45,21 @@ def credible_intervals(
       >>> round(float(found.upper[0]), 2), round(float(found.bound_upper[0]), 2)
       (0.98, 0.8)
     """
-    check_alpha(alpha)
-    check_option("target", target, ("set", "parameter"))
+    inputs.check_alpha(alpha)
+    inputs.check_option("target", target, ("set", "parameter"))
 
-    def of_block(block: Block) -> CorrectedIntervals:
+    def of_block(block: inputs.Block) -> CorrectedIntervals:
         return _of_block(block, alpha, estimand, target)
 
-    return join_intervals(map_blocks(of_block, cut_draws(draws, points_per_chunk)))
+    return join_intervals(
+        inputs.map_blocks(of_block, inputs.cut_draws(draws, points_per_chunk))
+    )
 
 
 def _of_block(
-    block: Block, alpha: float, estimand: pb.Estimand, target: Target
+    block: inputs.Block, alpha: float, estimand: pb.Estimand, target: inputs.Target
 ) -> CorrectedIntervals:
-    terms = checked_terms(block.draws, estimand)
+    terms = inputs.checked_terms(block.draws, estimand)
     limits = (-estimand.floor, estimand.ceiling)
     negated, binding_lower = _bound(-np.asarray(terms.lower), limits[0])
     top, binding_upper = _bound(np.asarray(terms.upper), limits[1])
@@ -120,9 +113,8 @@ def _is_at_limit(
 ) -> Bool[np.ndarray, " points"]:
     """Tells where draws do not distinguish a bound from its limit.
 
-    No quantile of draws that come near a limit without reaching it is at the limit. Draws
-    that vary as the posterior of a proportion with at most one observed case count as
-    being there.
+    They do not if they vary as the posterior of a proportion with at most one observed
+    case; no quantile of such draws reaches the limit.
     """
     distance = limit - values
     return distance.mean(axis=1) ** 2 < _ONE_CASE * distance.var(axis=1)

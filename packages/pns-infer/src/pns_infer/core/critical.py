@@ -96,11 +96,8 @@ def find_maxima(
     use = side.standard_error > 0
     if active is not None:
         use = use & active
-    if not side.tails.shape[-2]:  # a side without terms
-        shape = (*side.tails.shape[:-2], side.tails.shape[-1])
-        values = xp.zeros(shape, dtype=side.tails.dtype)
-    else:
-        values = xp.max(xp.where(use[..., None], side.tails, -xp.inf), axis=-2)
+    tails = xp.where(use[..., None], side.tails, -xp.inf)
+    values = xp.max(tails, axis=-2, initial=-xp.inf)  # also of a side without terms
     return Maxima(values, ~xp.any(use, axis=-1), is_sorted=False)
 
 

@@ -20,20 +20,7 @@ import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num, PRNGKeyArray
 
-from pns_infer.core.critical import (
-    Maxima,
-    Side,
-    TooFewDrawsError,
-    order_statistic,
-    select_terms,
-)
-from pns_infer.core.inputs import (
-    Draws,
-    check_alpha,
-    check_at_least,
-    check_shape,
-    sum_by,
-)
+from pns_infer.core import critical, inputs
 from pns_infer.core.intervals import (
     CorrectedIntervals,
     intervals_from_draws,
@@ -79,7 +66,7 @@ def frequency_covariance(
 
 def intervals_from_estimates(
     key: PRNGKeyArray,
-    estimates: Draws,
+    estimates: inputs.Draws,
     covariance: Float[Array, "num_points size size"],
     alpha: float = 0.05,
     *,
@@ -109,15 +96,17 @@ def intervals_from_estimates(
         estimates, covariance = term_covariance(estimates, covariance, estimand)
     lower, upper = (np.asarray(part, float) for part in estimates)
     size = lower.shape[-1] + upper.shape[-1]
-    check_shape("lower terms", lower, ("num_points", "num_lower"))
-    check_shape("upper terms", upper, (len(lower), "num_upper"))
-    check_at_least("the number of points", len(lower), 1)
+    inputs.check_shape("lower terms", lower, ("num_points", "num_lower"))
+    inputs.check_shape("upper terms", upper, (len(lower), "num_upper"))
+    inputs.check_at_least("the number of points", len(lower), 1)
     what = ", one matrix over lower and upper terms per point"
-    check_shape("covariance", covariance, (len(lower), size, size), what)
+    inputs.check_shape("covariance", covariance, (len(lower), size, size), what)
     if not np.all(np.isfinite(covariance)):
         raise pb.InputError("covariance", "must be finite.")
     if num_draws <= size:
-        raise TooFewDrawsError(num_draws, size + 1, f"the covariance of {size} terms")
+        raise critical.TooFewDrawsError(
+            num_draws, size + 1, f"the covariance of {size} terms"
+        )
     normals = np.asarray(jax.random.normal(key, (num_draws, size)), float)
     # The sample moments are made exact, so that the covariance given is the one used.
     normals -= normals.mean(axis=0)
@@ -131,11 +120,8 @@ def intervals_from_estimates(
         middle = pb.BoundTerms(lower[part], upper[part])
         noises = np.split(noise, [lower.shape[1]], axis=-1)
         drawn = pb.BoundTerms(*map(np.add, middle, noises))
-        parts.append(
-            intervals_from_draws(
-                drawn, alpha, center=middle, estimand=estimand, **options
-            )
-        )
+        fixed = {"center": middle, "estimand": estimand}
+        parts.append(intervals_from_draws(drawn, alpha, **fixed, **options))
     return join_intervals(parts)
 
 
@@ -170,7 +156,7 @@ def term_covariance(
     atoms = pb.Atoms(*(np.asarray(part, float) for part in atoms))
     eta = pb.pack_atoms(atoms)
     what = ", over eta = (mu1, mu0, p11, p10, p01, p00)"
-    check_shape("covariance", covariance, (*eta.shape, eta.shape[-1]), what)
+    inputs.check_shape("covariance", covariance, (*eta.shape, eta.shape[-1]), what)
     if estimand.is_linear:
         matrix = np.array(estimand.lower_matrix + estimand.upper_matrix)
         jacobian = np.broadcast_to(matrix, (len(eta), *matrix.shape))
@@ -220,16 +206,15 @@ def compatibility_test(
       >>> test.constraint, test.p_value < 0.01
       ('p11 <= mu1', True)
     """
-    check_alpha(alpha)
+    inputs.check_alpha(alpha)
     observational = np.asarray(observational, float)
     experimental = np.asarray(experimental, float)
     shape = ("num_strata", *pb.BINARY.joint_shape)
-    check_shape("observational", observational, shape)
-    check_shape("experimental", experimental, (len(observational), *shape[1:]))
+    inputs.check_shape("observational", observational, shape)
+    inputs.check_shape("experimental", experimental, (len(observational), *shape[1:]))
     covariance = frequency_covariance(observational, experimental, smoothing=1.0)
-    slack = pb.compatibility_slack(
-        pb.atoms_from_counts(observational + 1, experimental + 1)
-    )
+    atoms = pb.atoms_from_counts(observational + 1, experimental + 1)
+    slack = pb.compatibility_slack(atoms)
     covariance = pb.SLACK_MATRIX @ covariance @ pb.SLACK_MATRIX.T
     error = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     ratio = slack / error
@@ -238,8 +223,10 @@ def compatibility_test(
     every = np.ones_like(slack, bool)
     maxima = np.sort(_simulate(key, covariance, error, every, num_draws))
     # The slacks of all strata are the terms of one minimum.
-    side = Side(slack.ravel(), error.ravel(), tails=None)
-    kept = select_terms(side, Maxima(maxima, np.array(False)), sample_size)
+    side = critical.Side(slack.ravel(), error.ravel(), tails=None)
+    kept = critical.select_terms(
+        side, critical.Maxima(maxima, np.array(False)), sample_size
+    )
     kept = kept.reshape(slack.shape)
     maxima = np.sort(_simulate(key, covariance, error, kept, num_draws))
 
@@ -252,7 +239,8 @@ def compatibility_test(
         constraint=pb.CONSTRAINTS[place],
         slack=slack,
         standard_error=error,
-        rejected=-ratio > max(maxima[order_statistic(num_draws, 1 - alpha)], 0),
+        rejected=-ratio
+        > max(maxima[critical.order_statistic(num_draws, 1 - alpha)], 0),
     )
 
 
@@ -294,13 +282,9 @@ def balanced_counts(
     each of its arms, are Kish's effective sample sizes (sum w)^2 / sum w^2, so counts
     may be taken as if they were counts of independent units, for `compatibility_test`.
 
-    Args:
-      stratum: of each row, from 0.
-      chance: that a unit with the row's covariates is experimental.
-      observational: counts `[..., x, y]`, or sums of weights.
-      experimental: counts `[..., arm, y]`, or sums of weights.
-      squares: sums of squared weights where counts are sums of weights; if None, a count
-        of c is c units of weight 1.
+    Strata count from 0; the chance is that a unit with the row's covariates is
+    experimental. Where counts `[..., x, y]` are sums of weights, give the sums of
+    `squares` of the weights too; if None, a count of c is c units of weight 1.
 
     Example:
       >>> # Units of the first row all respond, those of the second never do.
@@ -318,9 +302,11 @@ def balanced_counts(
     axes = ((1, 2), (2,))
     results = []
     for part, second, factor, axis in zip(parts, seconds, factors, axes, strict=True):
-        sums = sum_by(stratum, part * factor)
+        sums = inputs.sum_by(stratum, part * factor)
         weight = sums.sum(axis=axis, keepdims=True)
-        square = sum_by(stratum, second * factor**2).sum(axis=axis, keepdims=True)
+        square = inputs.sum_by(stratum, second * factor**2).sum(
+            axis=axis, keepdims=True
+        )
         scale = np.divide(weight, square, out=np.zeros_like(weight), where=square > 0)
         results.append(sums * scale)
     return results[0], results[1]

@@ -37,9 +37,8 @@ def is_traced(*arrays: Array) -> bool:
 def check_alpha(alpha: float) -> None:
     """Raises unless 0 < alpha < 1."""
     if not 0 < alpha < 1:
-        raise pb.InputError(
-            "alpha", f"must lie in (0, 1), got {alpha}; 0.05 asks for 95% coverage."
-        )
+        problem = f"must lie in (0, 1), got {alpha}; 0.05 asks for 95% coverage."
+        raise pb.InputError("alpha", problem)
 
 
 def check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -64,9 +63,8 @@ def check_shape(
         for want, have in zip(shape, found, strict=True)
     ):
         expected = ", ".join(map(str, shape))
-        raise pb.InputError(
-            name, f"must have shape [{expected}]{what}, got {list(found)}."
-        )
+        problem = f"must have shape [{expected}]{what}, got {list(found)}."
+        raise pb.InputError(name, problem)
 
 
 def checked_atoms(
@@ -83,14 +81,7 @@ def checked_atoms(
 def cut_draws(
     draws: Draws | Iterable[Draws], points_per_chunk: int, center: Draws | None = None
 ) -> Iterator[Block]:
-    """Cuts draws into blocks of points.
-
-    Args:
-      draws: Atoms or BoundTerms [num_draws, num_points], or an iterable of those for one
-        block of points after another.
-      points_per_chunk: the most points in a block.
-      center: Atoms or BoundTerms [num_points]; only for draws in one piece.
-    """
+    """Cuts draws [num_draws, num_points] into blocks; a center needs one piece."""
     check_at_least("points_per_chunk", points_per_chunk, 1)
     if isinstance(draws, (pb.Atoms, pb.BoundTerms)):
         draws = [draws]
@@ -115,12 +106,11 @@ def map_blocks(
 
 def _cut(draws: Draws, center: Draws | None, size: int) -> Iterator[Block]:
     draws = _checked_draws(draws)
-    num_points = draws[0].shape[1]
+    num_points = max(draws[0].shape[1], 1)
     if center is not None:
         center = _checked_center(draws, center)
-    if is_traced(*draws):
-        size = max(num_points, 1)
-    for start in range(0, max(num_points, 1), size):
+    size = num_points if is_traced(*draws) else size
+    for start in range(0, num_points, size):
         part = slice(start, start + size)
         middle = None
         if center is not None:
@@ -130,9 +120,8 @@ def _cut(draws: Draws, center: Draws | None, size: int) -> Iterator[Block]:
 
 def _checked_draws(draws: Draws) -> Draws:
     if not isinstance(draws, (pb.Atoms, pb.BoundTerms)):
-        raise pb.InputError(
-            "draws", f"must be Atoms or BoundTerms, got {type(draws).__name__}."
-        )
+        kind = type(draws).__name__
+        raise pb.InputError("draws", f"must be Atoms or BoundTerms, got {kind}.")
     leading = ("num_draws", "num_points")
     if isinstance(draws, pb.Atoms):
         draws = checked_atoms("draws", draws, leading)
@@ -148,11 +137,9 @@ def _checked_draws(draws: Draws) -> Draws:
 
 def _checked_center(draws: Draws, center: Draws) -> Draws:
     if type(center) is not type(draws):
-        raise pb.InputError(
-            "center",
-            f"must be {type(draws).__name__}, as the draws are, got "
-            f"{type(center).__name__}.",
-        )
+        wanted, found = type(draws).__name__, type(center).__name__
+        problem = f"must be {wanted}, as the draws are, got {found}."
+        raise pb.InputError("center", problem)
     for name, leaf, other in zip(draws._fields, center, draws, strict=True):
         check_shape(f"{name} of center", leaf, other.shape[1:], ", as one draw")
     return _as_arrays(center)
@@ -216,9 +203,8 @@ def map_threads(
 ) -> Iterator[Result]:
     """Applies a function to items, as `map`, on several threads, in their order.
 
-    Items are taken a few ahead of the results, in the thread of the caller, so that not
-    all are in memory. The function computes on NumPy arrays; JAX may trace or change
-    precision in its own thread, so it has no place here.
+    Items are taken a few ahead of the results, so that not all are in memory. JAX has no
+    place here: it may trace or change precision in its own thread.
     """
     size = min(os.cpu_count() or 1, _MOST_THREADS)
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()

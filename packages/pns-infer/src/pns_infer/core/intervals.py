@@ -10,29 +10,7 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
-from pns_infer.core.critical import (
-    Corrected,
-    corrected_minimum,
-    find_maxima,
-    order_statistic,
-    select_terms,
-    sorted_maxima,
-)
-from pns_infer.core.inputs import (
-    Block,
-    Draws,
-    Selection,
-    Target,
-    Which,
-    check_alpha,
-    check_at_least,
-    check_option,
-    check_shape,
-    cut_draws,
-    is_traced,
-    make_sides,
-    map_blocks,
-)
+from pns_infer.core import critical, inputs
 
 Array = Any  # NumPy or JAX
 
@@ -40,40 +18,33 @@ Array = Any  # NumPy or JAX
 class CorrectedIntervals(NamedTuple):
     """Intervals with a guarantee, one per point.
 
-    Attributes:
-      lower: the floor for side='upper'.
-      upper: the ceiling for side='lower'.
-      bound_lower: half-median-unbiased estimate of the lower bound: it lies above the
-        bound with probability at most one half, asymptotically.
-      bound_upper: the same for the upper bound, which it lies below.
-      kappa_lower: critical value; 0 where nothing needed correction.
-      kappa_upper: critical value.
-      binding_lower: which lower term attains the end; -1 for the floor.
-      binding_upper: which upper term does; -1 for the ceiling.
-      is_empty: whether lower > upper: no value agrees with the terms.
+    Estimated bounds are half-median-unbiased: `bound_lower` lies above the lower bound
+    with probability at most one half, asymptotically, and `bound_upper` below the upper
+    one. A critical value kappa is 0 where nothing needed correction. `is_empty` says
+    whether lower > upper: no value agrees with the terms.
     """
 
-    lower: Float[Array, " num_points"]
-    upper: Float[Array, " num_points"]
+    lower: Float[Array, " num_points"]  # the floor for side='upper'
+    upper: Float[Array, " num_points"]  # the ceiling for side='lower'
     bound_lower: Float[Array, " num_points"]
     bound_upper: Float[Array, " num_points"]
     kappa_lower: Float[Array, " num_points"]
     kappa_upper: Float[Array, " num_points"]
-    binding_lower: Int[Array, " num_points"]
-    binding_upper: Int[Array, " num_points"]
+    binding_lower: Int[Array, " num_points"]  # the term at the end; -1 for the floor
+    binding_upper: Int[Array, " num_points"]  # likewise; -1 for the ceiling
     is_empty: Bool[Array, " num_points"]
 
 
 def intervals_from_draws(
-    draws: Draws | Iterable[Draws],
+    draws: inputs.Draws | Iterable[inputs.Draws],
     alpha: float = 0.05,
     *,
     sample_size: float | None = None,
     estimand: pb.Estimand = pb.PNS,
-    target: Target = "set",
-    side: Which = "both",
-    selection: Selection = "adaptive",
-    center: Draws | None = None,
+    target: inputs.Target = "set",
+    side: inputs.Which = "both",
+    selection: inputs.Selection = "adaptive",
+    center: inputs.Draws | None = None,
     points_per_chunk: int = 64,
 ) -> CorrectedIntervals:
     """Turns draws of an estimator into precision-corrected intervals.
@@ -92,23 +63,15 @@ def intervals_from_draws(
     which is known and needs no correction. 'adaptive' is CLR's full procedure: kappa is
     taken over the terms that may attain the bound, so it is smaller.
 
-    Args:
-      draws: Atoms [num_draws, num_points] or BoundTerms [num_draws, num_points,
-        num_terms]; or an iterable of those, one block of points after another, for
-        draws that do not fit into memory. A term that does not vary is known. A draw in
-        which the denominator of a quotient is 0, as of PN, counts as floor and ceiling.
-      alpha: the probability of missing.
-      sample_size: sample size behind the estimates, both tables together; for
-        selection='adaptive' and target='parameter', whose tuning depends on log n.
-      estimand: one of pns_bounds, or your own; for BoundTerms it only gives floor and
-        ceiling.
-      target: 'set' or 'parameter'.
-      side: 'both', 'lower' or 'upper'.
-      selection: 'adaptive' or 'none'.
-      center: estimates [num_points] to correct, of the type of the draws; the draws'
-        mean if None.
-      points_per_chunk: points held as terms at a time; memory beside the draws is about
-        100 bytes per draw and point of a chunk.
+    Draws are Atoms [num_draws, num_points] or BoundTerms [num_draws, num_points,
+    num_terms], for which the estimand only gives floor and ceiling; or an iterable of
+    those, one block of points after another, for draws that do not fit into memory. A
+    term that does not vary is known. A draw in which the denominator of a quotient is 0,
+    as of PN, counts as floor and ceiling. `center` holds the estimates [num_points] to
+    correct; None for the draws' mean. `sample_size` counts the units behind the
+    estimates, in both tables together; adaptive selection and target='parameter' need
+    it, as their tuning depends on log n. A chunk of points takes about 100 bytes per
+    draw and point.
 
     Example:
       >>> rng = np.random.default_rng(0)
@@ -119,10 +82,10 @@ def intervals_from_draws(
       >>> bool(found.lower[0] < found.bound_lower[0] < found.bound_upper[0])
       True
     """
-    check_alpha(alpha)
-    check_option("target", target, ("set", "parameter"))
-    check_option("side", side, ("both", "lower", "upper"))
-    check_option("selection", selection, ("adaptive", "none"))
+    inputs.check_alpha(alpha)
+    inputs.check_option("target", target, ("set", "parameter"))
+    inputs.check_option("side", side, ("both", "lower", "upper"))
+    inputs.check_option("selection", selection, ("adaptive", "none"))
     if sample_size is None:
         if selection == "adaptive" or target == "parameter":
             raise pb.InputError(
@@ -132,14 +95,14 @@ def intervals_from_draws(
             )
         sample_size = math.nan
     else:
-        check_at_least("sample_size", sample_size, 2)
+        inputs.check_at_least("sample_size", sample_size, 2)
     size = sample_size
 
-    def correct(block: Block) -> CorrectedIntervals:
+    def correct(block: inputs.Block) -> CorrectedIntervals:
         return _correct(block, alpha, size, estimand, target, side, selection)
 
-    blocks = cut_draws(draws, points_per_chunk, center)
-    return join_intervals(map_blocks(correct, blocks))
+    blocks = inputs.cut_draws(draws, points_per_chunk, center)
+    return join_intervals(inputs.map_blocks(correct, blocks))
 
 
 def join_intervals(parts: list[CorrectedIntervals]) -> CorrectedIntervals:
@@ -149,30 +112,34 @@ def join_intervals(parts: list[CorrectedIntervals]) -> CorrectedIntervals:
 
 
 def _correct(
-    block: Block,
+    block: inputs.Block,
     alpha: float,
     sample_size: float,
     estimand: pb.Estimand,
-    target: Target,
-    side: Which,
-    selection: Selection,
+    target: inputs.Target,
+    side: inputs.Which,
+    selection: inputs.Selection,
 ) -> CorrectedIntervals:
     """Corrects both ends of one block; the lower side holds negated terms."""
-    sides = make_sides(block, estimand)
+    sides = inputs.make_sides(block, estimand)
     limits = (-estimand.floor, estimand.ceiling)
     miss = alpha / 2 if side == "both" else alpha
-    order_statistic(sides[0].tails.shape[-1], 1 - miss)  # raises if there are too few
-    find = find_maxima if target == "set" else sorted_maxima
+    critical.order_statistic(
+        sides[0].tails.shape[-1], 1 - miss
+    )  # raises if there are too few
+    find = critical.find_maxima if target == "set" else critical.sorted_maxima
     maxima = []
     for terms, limit in zip(sides, limits, strict=True):
         active = None
         if selection == "adaptive":
-            active = select_terms(terms, find_maxima(terms), sample_size, limit)
+            active = critical.select_terms(
+                terms, critical.find_maxima(terms), sample_size, limit
+            )
         maxima.append(find(terms, active))
 
-    def ends(probability: Any) -> list[Corrected]:
+    def ends(probability: Any) -> list[critical.Corrected]:
         return [
-            _limited(corrected_minimum(terms, sorts, probability), limit)
+            _limited(critical.corrected_minimum(terms, sorts, probability), limit)
             for terms, sorts, limit in zip(sides, maxima, limits, strict=True)
         ]
 
@@ -201,7 +168,7 @@ def _correct(
     )
 
 
-def _limited(end: Corrected, limit: float) -> Corrected:
+def _limited(end: critical.Corrected, limit: float) -> critical.Corrected:
     """Applies a known term, uncorrected."""
     xp = end.value.__array_namespace__()
     binds = end.value >= limit
@@ -211,8 +178,8 @@ def _limited(end: Corrected, limit: float) -> Corrected:
 
 
 def _parameter_probability(
-    ends: Callable[[float], list[Corrected]],
-    estimates: list[Corrected],
+    ends: Callable[[float], list[critical.Corrected]],
+    estimates: list[critical.Corrected],
     alpha: float,
     sample_size: float,
 ) -> Float[Array, " num_points"]:
@@ -230,7 +197,7 @@ def _parameter_probability(
     noise = xp.maximum(*ranges) * np.log(sample_size)
     positive = noise > 0
     ratio = xp.where(positive, width / xp.where(positive, noise, 1), xp.inf)
-    cdf = jax.scipy.stats.norm.cdf if is_traced(ratio) else special.ndtr
+    cdf = jax.scipy.stats.norm.cdf if inputs.is_traced(ratio) else special.ndtr
     return 1 - alpha * xp.asarray(cdf(ratio))
 
 
@@ -265,14 +232,14 @@ def score_intervals(
       >>> score_intervals(wide, np.array([0.3, 0.4]), truth).set_coverage
       0.5
     """
-    check_alpha(alpha)
+    inputs.check_alpha(alpha)
     lower, upper, value, low, high = (
         np.asarray(part, float)
         for part in (interval.lower, interval.upper, value, truth.lower, truth.upper)
     )
     names = ("lower", "upper", "value", "truth.lower", "truth.upper")
     for name, part in zip(names, (lower, upper, value, low, high), strict=True):
-        check_shape(name, part, (len(lower) if lower.ndim else 1,))
+        inputs.check_shape(name, part, (len(lower) if lower.ndim else 1,))
         if not len(part) or not np.all(np.isfinite(part)):
             raise pb.InputError(name, "must be finite numbers, one for each point.")
     miss = np.maximum(lower - value, 0) + np.maximum(value - upper, 0)

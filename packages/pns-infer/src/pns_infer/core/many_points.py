@@ -13,22 +13,7 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float
 from scipy import optimize
 
-from pns_infer.core.critical import (
-    Side,
-    corrected_minimum,
-    find_maxima,
-    order_statistic,
-    select_terms,
-)
-from pns_infer.core.inputs import (
-    Draws,
-    Which,
-    check_alpha,
-    check_at_least,
-    check_option,
-    cut_draws,
-    make_sides,
-)
+from pns_infer.core import critical, inputs
 
 Array = Any  # NumPy or JAX
 Maxima = Float[np.ndarray, " num_draws"]
@@ -49,13 +34,13 @@ class AverageInterval(NamedTuple):
 
 
 def average_interval(
-    draws: Draws | Iterable[Draws],
+    draws: inputs.Draws | Iterable[inputs.Draws],
     alpha: float = 0.05,
     *,
     sample_size: float,
     weights: Float[Array, "*groups num_points"] | None = None,
     estimand: pb.Estimand = pb.PNS,
-    center: Draws | None = None,
+    center: inputs.Draws | None = None,
     points_per_chunk: int = 256,
 ) -> AverageInterval:
     """Computes an interval for the weighted mean of an estimand over the points.
@@ -79,15 +64,15 @@ def average_interval(
       >>> [round(float(end), 2) for end in found[:2]]  # 0.3, 0.6 and 1.96 * 0.01
       [0.28, 0.62]
     """
-    check_alpha(alpha)
-    check_at_least("sample_size", sample_size, 2)
+    inputs.check_alpha(alpha)
+    inputs.check_at_least("sample_size", sample_size, 2)
     weights = None if weights is None else _checked_weights(weights)
     ends: list[Any] = [0.0, 0.0]
     noise: list[Any] = [0.0, 0.0]
     start, total = 0, np.zeros(())
     limits = (-estimand.floor, estimand.ceiling)
-    for block in cut_draws(draws, points_per_chunk, center):
-        pair = make_sides(block, estimand)
+    for block in inputs.cut_draws(draws, points_per_chunk, center):
+        pair = inputs.make_sides(block, estimand)
         size = len(pair[0].center)
         stop = start + size
         portion = np.ones(size) if weights is None else weights[..., start:stop]
@@ -107,7 +92,7 @@ def average_interval(
             f"must be one per point, got {weights.shape[-1]} for {start} or more points.",
         )
     ends = [end / total for end in ends]
-    place = order_statistic(noise[0].shape[-1], 1 - alpha / 2)
+    place = critical.order_statistic(noise[0].shape[-1], 1 - alpha / 2)
     margins = [np.sort(values, axis=-1)[..., place] / total for values in noise]
     lower = np.maximum(-ends[0] - margins[0], estimand.floor)
     upper = np.minimum(ends[1] + margins[1], estimand.ceiling)
@@ -130,20 +115,19 @@ def _checked_weights(
 
 
 def _selected(
-    side: Side, limit: float, sample_size: float
+    side: critical.Side, limit: float, sample_size: float
 ) -> tuple[Float[np.ndarray, " num_points"], Float[np.ndarray, "num_points num_draws"]]:
     """Estimates each minimum, with draws of how far the attaining term falls below.
 
-    Returns:
-      Estimates, and tails on the terms' scale; 0 where the known limit is attained.
+    These tails are on the terms' scale, and 0 where the known limit is attained.
     """
-    side = Side(*(np.asarray(leaf, np.float64) for leaf in side))
+    side = critical.Side(*(np.asarray(leaf, np.float64) for leaf in side))
     if not side.center.shape[-1]:
         nothing = np.zeros((len(side.center), side.tails.shape[-1]))
         return np.full(len(nothing), limit), nothing
-    active = select_terms(side, find_maxima(side), sample_size, limit)
-    maxima = find_maxima(side, active)
-    value, _, term = corrected_minimum(side, maxima, 0.5)
+    active = critical.select_terms(side, critical.find_maxima(side), sample_size, limit)
+    maxima = critical.find_maxima(side, active)
+    value, _, term = critical.corrected_minimum(side, maxima, 0.5)
     rows = np.arange(len(term))
     tails = side.tails[rows, term] * side.standard_error[rows, term][:, None]
     binds = value >= limit
@@ -204,13 +188,13 @@ class HeterogeneityTest(NamedTuple):
 
 
 def uniform_band(
-    draws: Draws | Iterable[Draws],
+    draws: inputs.Draws | Iterable[inputs.Draws],
     alpha: float = 0.05,
     *,
     estimand: pb.Estimand = pb.PNS,
     statistic: Statistic = "absolute",
-    side: Which = "both",
-    center: Draws | None = None,
+    side: inputs.Which = "both",
+    center: inputs.Draws | None = None,
     points_per_chunk: int = 256,
 ) -> Band:
     """Computes a band that covers the identified sets of all points at once.
@@ -229,16 +213,16 @@ def uniform_band(
       >>> round(band.kappa_lower, 1)  # of the greater of two |N(0, 1)|: 2.24
       2.2
     """
-    check_alpha(alpha)
-    check_option("statistic", statistic, ("absolute", "one_sided"))
-    check_option("side", side, ("both", "lower", "upper"))
+    inputs.check_alpha(alpha)
+    inputs.check_option("statistic", statistic, ("absolute", "one_sided"))
+    inputs.check_option("side", side, ("both", "lower", "upper"))
     if side != "both" and statistic == "absolute":
         raise pb.InputError("side", f"{side!r} needs statistic='one_sided'.")
     sides, maxima, absolute = _gather(draws, estimand, points_per_chunk, center)
     miss = alpha / 2 if side == "both" and statistic == "one_sided" else alpha
     if statistic == "absolute":
         maxima = [absolute] * 2
-    place = order_statistic(len(absolute), 1 - miss)
+    place = critical.order_statistic(len(absolute), 1 - miss)
     kappas = [float(np.sort(values)[place]) for values in maxima]
     lower = np.maximum(-_least(sides[0], kappas[0]), estimand.floor)
     upper = np.minimum(_least(sides[1], kappas[1]), estimand.ceiling)
@@ -250,10 +234,10 @@ def uniform_band(
 
 
 def heterogeneity_test(
-    draws: Draws | Iterable[Draws],
+    draws: inputs.Draws | Iterable[inputs.Draws],
     *,
     estimand: pb.Estimand = pb.PNS,
-    center: Draws | None = None,
+    center: inputs.Draws | None = None,
     points_per_chunk: int = 256,
 ) -> HeterogeneityTest:
     """Tests whether one value of the estimand fits every point.
@@ -293,30 +277,28 @@ def heterogeneity_test(
     )
 
 
-def _least(side: Side, kappa: float) -> Float[np.ndarray, " num_points"]:
-    if not side.center.shape[-1]:
-        return np.full(len(side.center), np.inf)
-    return np.min(side.center + kappa * side.standard_error, axis=-1)
+def _least(side: critical.Side, kappa: float) -> Float[np.ndarray, " num_points"]:
+    values = side.center + kappa * side.standard_error
+    return np.min(values, axis=-1, initial=np.inf)
 
 
 def _gather(
-    draws: Draws | Iterable[Draws],
+    draws: inputs.Draws | Iterable[inputs.Draws],
     estimand: pb.Estimand,
     points_per_chunk: int,
-    center: Draws | None,
-) -> tuple[list[Side], list[Maxima], Maxima]:
+    center: inputs.Draws | None,
+) -> tuple[list[critical.Side], list[Maxima], Maxima]:
     """Reads all blocks once.
 
-    Returns:
-      All terms of the lower (negated) and the upper side, without tails; for each draw
-      the greatest tail of each side; and the greatest of both in absolute value.
+    Returns all terms of the lower (negated) and the upper side, without tails; for each
+    draw the greatest tail of each side; and the greatest of both in absolute value.
     """
-    kept: tuple[list[Side], list[Side]] = ([], [])
+    kept: tuple[list[critical.Side], list[critical.Side]] = ([], [])
     maxima: list[Maxima] = []
-    for block in cut_draws(draws, points_per_chunk, center):
+    for block in inputs.cut_draws(draws, points_per_chunk, center):
         one_sided, absolute = [], []
-        for side, store in zip(make_sides(block, estimand), kept, strict=True):
-            side = Side(*(np.asarray(leaf) for leaf in side))
+        for side, store in zip(inputs.make_sides(block, estimand), kept, strict=True):
+            side = critical.Side(*(np.asarray(leaf) for leaf in side))
             store.append(side._replace(tails=np.zeros(0)))
             # Known terms have tails of 0, which matter to no maximum over others.
             tails = np.where((side.standard_error > 0)[..., None], side.tails, -np.inf)
@@ -324,7 +306,9 @@ def _gather(
             absolute.append(np.max(np.abs(side.tails), axis=(0, 1), initial=0.0))
         found = [*one_sided, np.maximum(*absolute)]
         maxima = list(map(np.maximum, maxima, found)) if maxima else found
-    joined = [Side(*map(np.concatenate, zip(*store, strict=True))) for store in kept]
+    joined = [
+        critical.Side(*map(np.concatenate, zip(*store, strict=True))) for store in kept
+    ]
     # A side on which nothing is estimated needs no correction.
     finite = [np.where(np.isfinite(values), values, 0.0) for values in maxima[:2]]
     return joined, finite, maxima[2]
