@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from pns_estimate._errors import NotFittedError, UserError
     from pns_estimate._estimator import PnsEstimator
     from pns_estimate._fit import calibrate_sampler
-    from pns_estimate._state import FitSummary
     from pns_estimate.answers.answers import Answers
-    from pns_estimate.answers.population import Population, SortedPeople
+    from pns_estimate.answers.population import Population
     from pns_estimate.answers.prediction import Prediction
     from pns_estimate.answers.question import Decision, Question
     from pns_estimate.methods import (
@@ -34,7 +33,6 @@ __all__ = [
     "Answers",
     "CrossFitRecipe",
     "Decision",
-    "FitSummary",
     "Method",
     "MethodFit",
     "NetworkRecipe",
@@ -44,7 +42,6 @@ __all__ = [
     "Prediction",
     "Question",
     "Sampler",
-    "SortedPeople",
     "TableWarning",
     "UserError",
     "calibrate_sampler",

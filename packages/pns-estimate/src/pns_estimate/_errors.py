@@ -47,6 +47,12 @@ class UserError(ValueError):
         return first.name if isinstance(first, Setting) else None
 
 
+def require(is_right: bool, name: str, wanted: str, got: Any) -> None:
+    """Raises unless a setting is right, and says what it must be."""
+    if not is_right:
+        raise UserError(Setting(name), f" must be {wanted}, got {got!r}.")
+
+
 class InterruptedFitError(UserError):
     """A fit that can go on where it stopped."""
 

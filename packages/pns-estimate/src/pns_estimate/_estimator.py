@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
-import numpy as np
 import pandas as pd
 import pns_infer as pi
 import pns_models as pm
@@ -235,11 +234,9 @@ class PnsEstimator(Settings):
     def predict(self, rows: Any) -> Prediction:
         """Prepares people to ask about; see `Prediction` for the questions.
 
-        Each draw is made once, however many questions are asked. The methods below ask
-        one question of a prediction of their own.
-
-        Args:
-          rows: people with the covariates of training; a DataFrame or a path.
+        Rows are people with the covariates of training: a DataFrame or a path. Each draw
+        is made once, however many questions are asked. The methods below ask one
+        question of a prediction of their own.
         """
         encoder, sampler, sample_size, _ = self._fitted()
         check_settings(self.get_params())
@@ -252,33 +249,8 @@ class PnsEstimator(Settings):
         people = table[encoder.columns]
         return Prediction(people, z, place, is_outside, sampler, draws, sample_size)
 
-    def intervals(
-        self,
-        rows: Any,
-        alpha: float = 0.05,
-        estimand: EstimandLike = "pns",
-        target: Target = "set",
-    ) -> pd.DataFrame:
-        """Computes an interval for each person.
-
-        Args:
-          rows: people with the covariates of training; a DataFrame or a path.
-          alpha: the probability of missing.
-          estimand: a name from `pns_bounds.ESTIMANDS`, such as 'pns', 'harm', 'pn' or
-            'ps'; or a `pns_bounds.Estimand`.
-          target: 'set': an interval covers the identified set, all values the data
-            cannot exclude; 'parameter': the true value alone, and is narrower.
-
-        Returns:
-          A DataFrame with the index of `rows`:
-            lower, upper: the interval.
-            bound_lower, bound_upper: half-median-unbiased estimates of the sharp bounds.
-            binding_lower, binding_upper: the term that attains each end.
-            is_empty: whether the ends cross, so that no value fits.
-            is_outside: whether a covariate lies outside what training saw.
-        """
-        return self.predict(rows).intervals(alpha, estimand, target)
-
+    intervals = _of_rows(Prediction.intervals)
+    """Computes an interval for each of rows, as `Prediction.intervals`."""
     band = _of_rows(Prediction.band)
     """Computes a band for rows that holds for all at once, as `Prediction.band`."""
     threshold_set = _of_rows(Prediction.threshold_set)
@@ -318,12 +290,12 @@ class PnsEstimator(Settings):
         wide.
 
         Args:
-          rows: people with the covariates of training; those of the tables if None.
+          rows: as for `predict`; the people of the tables if None.
           mask: booleans, one per row: a subgroup. Of the tables: the rows of both, the
             observational ones first; or a function of their covariates.
           weights: not negative, one per row.
           alpha: the probability of missing.
-          estimand: as for `intervals`.
+          estimand: as for `Prediction.intervals`.
           source: without rows, whose people: 'both', 'observational' or 'experimental'.
         """
         if rows is None:
@@ -349,18 +321,9 @@ class PnsEstimator(Settings):
         """Writes an interval for each person to a Parquet file, batch by batch.
 
         The file has the columns of `intervals`, and a row for each person in their
-        order. An answer does not depend on who else is in its batch.
-
-        Args:
-          path: the file to write.
-          rows: people, as many as one likes: a folder of Parquet files, one such file, a
-            `pyarrow.dataset.Dataset`, or whatever `predict` takes.
-          alpha: as for `intervals`.
-          estimand: as for `intervals`.
-          target: as for `intervals`.
-
-        Returns:
-          The number of people.
+        order. An answer does not depend on who else is in its batch. Rows are as many as
+        one likes: a folder of Parquet files, one such file, a `pyarrow.dataset.Dataset`,
+        or whatever `predict` takes. Returns their number.
         """
         people = open_table(rows, "prediction", 0, self.progress)
         question = Question(estimand, target, alpha)
@@ -413,19 +376,11 @@ class PnsEstimator(Settings):
         outcome_is_bad: bool | None = None,
         summary_path: Any = None,
     ) -> None:
-        """Writes one self-contained HTML file.
+        """Writes one self-contained HTML file, and its numbers as JSON if that is wanted.
 
-        Args:
-          path: the file to write.
-          rows: the people to report on; a sample of the training people if None.
-          decision: whom to treat, if the report shall say.
-          alpha: for all intervals in it.
-          estimand: as for `intervals`; PNS and harm are shown beside it.
-          target: as for `intervals`.
-          threshold: count who surely exceeds it; None for the curve alone.
-          outcome_is_bad: whether the outcome is unwanted, which decides what is called
-            benefit and harm; None uses neither word.
-          summary_path: where to write the numbers of the page as JSON, if anywhere.
+        It is about rows, or a sample of the training people, and says whom to treat if a
+        decision is given. Estimand, target, alpha, threshold and outcome_is_bad are
+        explained in `Question`.
         """
         question = Question(estimand, target, alpha, threshold, outcome_is_bad)
         answers = self.answers(rows, question, decision)
@@ -441,10 +396,7 @@ class PnsEstimator(Settings):
     ) -> Answers:
         """Collects all that a report shows; each part is computed when it is read.
 
-        Args:
-          rows: the people asked about; a sample of the training people if None.
-          question: what is asked.
-          decision: whom to treat, if that is asked.
+        It is about rows, or a sample of the training people if there are none.
         """
         self._fitted()
         question = question or Question()
@@ -461,7 +413,7 @@ class PnsEstimator(Settings):
 
     def save(self, folder: Any) -> None:
         """Writes the estimator to a new folder; no training data are in it."""
-        settings = {name: _plain(getattr(self, name)) for name in _SAVED}
+        settings = {name: getattr(self, name) for name in _SAVED}
         save_state(Path(folder), settings, self._fitted())
 
     @classmethod
@@ -479,8 +431,3 @@ class PnsEstimator(Settings):
         if self._state is None:
             raise NotFittedError("call fit(...) first, or PnsEstimator.load(folder).")
         return self._state
-
-
-def _plain(value: Any) -> Any:
-    """Returns a number of NumPy as one of Python, which JSON knows."""
-    return value.item() if isinstance(value, np.generic) else value

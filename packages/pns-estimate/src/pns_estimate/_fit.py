@@ -1,6 +1,7 @@
 """From two checked tables to everything that a fit leaves behind."""
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,8 @@ def calibrate_sampler(
 ) -> pi.DrawCalibration:
     """Profiles the scale of draws on held-out units, a few thousand rows at most.
 
-    Args:
-      key: decides the draws.
-      sampler: has `draws(key, z, num_draws)`, as a `Sampler` or a fitted model does.
-      standardizer: maps covariates to comparable scales, to find neighbors.
-      held_out: units that training did not see.
-      num_draws: of each unit.
+    The sampler has `draws(key, z, num_draws)`, as a `Sampler` or a fitted model does.
+    Neighbors are found on the scales that the standardizer maps covariates to.
 
     Example:
       >>> import jax
@@ -90,7 +87,10 @@ def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatib
     # Neighbors with a tie are parted by their order, which must not tell their source.
     order = rng.permutation(len(counts.z))
     deviation = pm.make_standardizer(counts).deviation
-    size = _first_size(len(counts.z), observational.sum() + experimental.sum())
+    size = max(_LEAST_PEOPLE, math.ceil(len(counts.z) / _MOST_STRATA))
+    if observational.sum() + experimental.sum() > 4 * len(counts.z):
+        # Rows are merged and hold many people each.
+        size = max(1, len(counts.z) // _MOST_STRATA)
     while True:
         stratum = pi.neighborhoods(np.asarray(counts.z), size, deviation, order)
         tables = pi.balanced_counts(
@@ -111,26 +111,14 @@ def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatib
     )
 
 
-def _first_size(num_rows: int, num_people: float) -> int:
-    """Returns rows per stratum, few if rows are merged and hold many people each."""
-    if num_people > 4 * num_rows:
-        return max(1, num_rows // _MOST_STRATA)
-    return max(_LEAST_PEOPLE, -(-num_rows // _MOST_STRATA))
-
-
 def fit_tables(
     prepared: PreparedTables, settings: Mapping[str, Any]
 ) -> tuple[FittedState, Population | None]:
     """Fits a method to two tables.
 
     Draws are scaled by the largest factor that held-out units allow, if that is wanted.
-
-    Args:
-      prepared: both, checked and encoded.
-      settings: of the estimator, checked.
-
-    Returns:
-      What predictions need, and everybody to average over; None if not all were held out.
+    Returns what predictions need, and everybody to average over; None if not all were
+    held out.
     """
     method, seed = get_method(settings["method"]), int(settings["seed"])
     recipe = method.recipe if settings["recipe"] is None else settings["recipe"]

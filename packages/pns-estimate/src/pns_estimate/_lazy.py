@@ -17,12 +17,8 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Makes the `__getattr__` and `__dir__` of a package.
 
-    Args:
-      package: its `__name__`.
-      source: its `__file__`, whose imports under TYPE_CHECKING say where names are.
-
-    Returns:
-      The two functions; the first imports, and keeps what it found in the package.
+    Imports under TYPE_CHECKING in its source file say where names are. The first function
+    imports, and keeps what it found in the package.
     """
     home = {
         alias.name: node.module

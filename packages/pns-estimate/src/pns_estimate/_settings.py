@@ -7,7 +7,7 @@ import sys
 import warnings
 from typing import Any, Self
 
-from pns_estimate._errors import Setting, UserError
+from pns_estimate._errors import UserError, require
 
 _LEAST_DRAWS = 200
 _SEEDS = 2**32
@@ -19,22 +19,11 @@ class Settings:
     _state: Any = None  # what a fit leaves behind
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Returns the settings by name.
-
-        Args:
-          deep: there for scikit-learn; no setting has settings of its own.
-        """
+        """Returns the settings by name; `deep` is there for scikit-learn."""
         return {name: getattr(self, name) for name in _defaults(type(self))}
 
     def set_params(self, **params: Any) -> Self:
-        """Changes settings; what was fitted stays until the next `fit`.
-
-        Args:
-          **params: settings by name; all of them must exist, or none is changed.
-
-        Returns:
-          The estimator itself.
-        """
+        """Changes settings, all or none; what was fitted stays until the next `fit`."""
         known = _defaults(type(self))
         unknown = [name for name in params if name not in known]
         if unknown:
@@ -83,35 +72,28 @@ class Settings:
 def check_settings(settings: dict[str, Any]) -> None:
     """Raises unless the settings of `PnsEstimator` have values that it knows."""
     for name, known in (
-        ("missing", ("error", "indicator")),
-        ("unseen", ("error", "unknown")),
+        ("missing", ["error", "indicator"]),
+        ("unseen", ["error", "unknown"]),
     ):
         value = settings[name]
-        if not isinstance(value, str) or value not in known:
-            problem = f" must be one of {list(known)}, got {value!r}."
-            raise UserError(Setting(name), problem)
-    if not isinstance(settings["method"], str):
-        problem = f" must be a name, got {settings['method']!r}."
-        raise UserError(Setting("method"), problem)
-    for name, least, end in (("num_draws", _LEAST_DRAWS, None), ("seed", 0, _SEEDS)):
-        value = settings[name]
-        if not _is_whole(value) or value < least or (end and value >= end):
-            allowed = (
-                f"of at least {least}" if end is None else f"from {least} to {end - 1}"
-            )
-            problem = f" must be a whole number {allowed}, got {value!r}."
-            raise UserError(Setting(name), problem)
+        is_known = isinstance(value, str) and value in known
+        require(is_known, name, f"one of {known}", value)
+    method, num_draws, seed = (settings[n] for n in ("method", "num_draws", "seed"))
+    require(isinstance(method, str), "method", "a name", method)
+    enough = f"a whole number of at least {_LEAST_DRAWS}"
+    is_enough = _is_whole(num_draws) and num_draws >= _LEAST_DRAWS
+    require(is_enough, "num_draws", enough, num_draws)
+    inside = f"a whole number from 0 to {_SEEDS - 1}"
+    require(_is_whole(seed) and 0 <= seed < _SEEDS, "seed", inside, seed)
     for name in ("calibrate", "progress"):
-        if settings[name] not in (True, False):
-            problem = f" must be True or False, got {settings[name]!r}."
-            raise UserError(Setting(name), problem)
+        is_said = settings[name] in (True, False)
+        require(is_said, name, "True or False", settings[name])
 
 
 def check_memory(memory_gb: Any) -> None:
     """Raises unless `memory_gb` is a positive number."""
-    if not isinstance(memory_gb, (int, float)) or not memory_gb > 0:
-        problem = f" must be a positive number, got {memory_gb!r}."
-        raise UserError(Setting("memory_gb"), problem)
+    is_positive = isinstance(memory_gb, (int, float)) and memory_gb > 0
+    require(is_positive, "memory_gb", "a positive number", memory_gb)
 
 
 def _version() -> str:

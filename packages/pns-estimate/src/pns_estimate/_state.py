@@ -14,15 +14,9 @@ import pns_infer as pi
 import pns_models as pm
 
 from pns_estimate._errors import UserError
-from pns_estimate.methods import (
-    SAMPLERS,
-    Method,
-    MethodFit,
-    Sampler,
-    get_method,
-)
+from pns_estimate.methods import SAMPLERS, Method, MethodFit, Sampler, get_method
 from pns_estimate.tables.columns import Encoder, TwoValues
-from pns_estimate.tables.files import complete_folder
+from pns_estimate.tables.files import complete_file
 from pns_estimate.tables.preparation import PreparedTables
 
 _FORMAT = 4
@@ -43,16 +37,11 @@ class SourceSummary:
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutCurve:
-    """Predicted against observed, and the number of units, by bin."""
+    """Predicted against observed, and the number of units, by bin that has units."""
 
     predicted: list[float]
     observed: list[float]
     units: list[float]
-
-    @classmethod
-    def of(cls, *parts: np.ndarray) -> "HeldOutCurve":
-        """Keeps the bins that have units, of what was predicted, observed and counted."""
-        return cls(*(part[parts[2] > 0].tolist() for part in parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,47 +80,28 @@ class Compatibility:
 
 @dataclasses.dataclass(frozen=True)
 class FitSummary:
-    """What is known of data and fit, as JSON can hold it.
-
-    Attributes:
-      method: its name.
-      method_sentence: what its draws stand for.
-      treatment: the column, and which value is which.
-      outcome: the column, and which value is which.
-      covariates: names of the columns.
-      tables: sizes and shares, by source.
-      compatibility: the test of whether the tables contradict each other.
-      steps: of each evaluation; empty for a method that does not iterate.
-      training: loss at each.
-      held_out: held-out loss at each.
-      reliability: of each probability; empty if no units were held out.
-      ece_joint: mean expected calibration error of choices and outcomes in the log.
-      ece_mu: mean expected calibration error of outcomes in the arms of the trial.
-      draw_scale: how the draws were scaled; None if they were not.
-      notes: what else the method says of the fit, by label.
-      residual: how counts of units who share covariates were weighed, by setting; None
-        if they were not.
-      seed: of the fit; None for a model saved before seeds were noted.
-      problems: why tables and columns may not be what they are taken for.
-    """
+    """What is known of data and fit, as JSON can hold it."""
 
     method: str
-    method_sentence: str
+    method_sentence: str  # what its draws stand for
     treatment: TwoValues
     outcome: TwoValues
     covariates: list[str]
     tables: dict[str, SourceSummary]
     compatibility: Compatibility
-    steps: list[int]
-    training: list[float]
-    held_out: list[float]
-    reliability: dict[str, HeldOutCurve]
+    steps: list[int]  # of each evaluation; empty for a method that does not iterate
+    training: list[float]  # loss at each
+    held_out: list[float]  # held-out loss at each
+    reliability: dict[str, HeldOutCurve]  # empty if no units were held out
+    # Mean expected calibration errors: choices and outcomes in the log, arms in the trial.
     ece_joint: float | None
     ece_mu: float | None
-    draw_scale: DrawScale | None
-    notes: dict[str, str]
+    draw_scale: DrawScale | None  # how the draws were scaled, if they were
+    notes: dict[str, str]  # what else the method says of the fit, by label
+    # How counts of units who share covariates were weighed, by setting, if they were.
     residual: dict[str, Marginal] | None = None
-    seed: int | None = None
+    seed: int | None = None  # None for a model saved before seeds were noted
+    # Why tables and columns may not be what they are taken for.
     problems: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
@@ -165,10 +135,14 @@ def summarize_fit(
     """Collects what the report shows; shares are weighted as the units are."""
     history, meaning = learned.history, prepared.meaning
     reliability = _reliability(learned)
-    curves = () if reliability is None else (*reliability.joint, *reliability.mu)
-    layout = pb.BINARY
-    names = [f"p{x}{y}" for x, y in np.ndindex(layout.joint_shape)]
-    names += [f"mu{x}" for x in range(layout.num_treatments)]
+    curves = {}
+    if reliability is not None:
+        names = [f"p{x}{y}" for x, y in np.ndindex(pb.BINARY.joint_shape)]
+        names += [f"mu{x}" for x in range(pb.BINARY.num_treatments)]
+        found = (*reliability.joint, *reliability.mu)
+        for name, (predicted, observed, units) in zip(names, found, strict=True):
+            parts = (predicted, observed, units)
+            curves[name] = HeldOutCurve(*(part[units > 0].tolist() for part in parts))
     return FitSummary(
         method=method.name,
         method_sentence=method.sentence,
@@ -185,9 +159,7 @@ def summarize_fit(
         steps=[] if history is None else history.step.tolist(),
         training=[] if history is None else history.training.tolist(),
         held_out=[] if history is None else history.held_out.tolist(),
-        reliability={
-            n: HeldOutCurve.of(*c) for n, c in zip(names, curves, strict=bool(curves))
-        },
+        reliability=curves,
         ece_joint=None if reliability is None else reliability.ece_joint,
         ece_mu=None if reliability is None else reliability.ece_mu,
         draw_scale=None
@@ -248,7 +220,7 @@ class FittedState(NamedTuple):
 
 def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> None:
     """Writes a new folder, which appears when complete; no training data are in it."""
-    with complete_folder(folder) as aside:
+    with complete_file(folder, is_folder=True) as aside:
         SAMPLERS.save(state.sampler, aside / "sampler")
         card = {
             "format": _FORMAT,
@@ -258,9 +230,11 @@ def save_state(folder: Path, settings: dict[str, Any], state: FittedState) -> No
             "encoder": dataclasses.asdict(state.encoder),
             "summary": dataclasses.asdict(state.summary),
         }
-        (aside / "estimator.json").write_text(json.dumps(card, indent=1) + "\n")
+        # Settings may be numbers of NumPy.
+        text = json.dumps(card, indent=1, default=np.generic.item)
+        (aside / "estimator.json").write_text(f"{text}\n")
         digests = json.dumps(_digests(aside), indent=1)
-        (aside / _DIGESTS).write_text(digests + "\n")
+        (aside / _DIGESTS).write_text(f"{digests}\n")
 
 
 def load_state(folder: Path) -> tuple[dict[str, Any], FittedState]:

@@ -17,10 +17,10 @@ from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
 from pns_estimate.tables.readers import Frame, Stream, require_columns
+from pns_estimate.tables.rows import choose_sample
 
 _CHUNK = 4096  # distinct people whose draws are held at a time
 _MOST_KNOWN = 2**20  # answers that are remembered
-_SAMPLE = 1000  # people to report on
 
 Answer = Callable[[pd.DataFrame], pd.DataFrame]
 
@@ -114,24 +114,15 @@ def stream_intervals(
 ) -> StreamedAnswers:
     """Writes an interval for each person, in their order; files appear when complete.
 
-    Args:
-      path: the Parquet file to write.
-      table: the people.
-      encoder: of the fit.
-      answer: makes a row of intervals for each person it is given.
-      seed: decides who is in the sample.
-      csv_path: where to write the same as CSV, if anywhere.
+    `answer` makes a row of intervals for each person it is given. The seed decides who is
+    in the sample.
     """
     size = table.num_rows()
-    chosen = np.arange(size)
-    if size > _SAMPLE:
-        chosen = np.random.default_rng(seed).choice(size, _SAMPLE, replace=False)
+    chosen = choose_sample(size, seed)
     first, sample, writer = pd.DataFrame(), [], None
     with ExitStack() as files:
         whole = files.enter_context(complete_file(path))
-        text = (
-            None if csv_path is None else files.enter_context(complete_file(csv_path))
-        )
+        text = csv_path and files.enter_context(complete_file(csv_path))
         for people, intervals in _answers(table, encoder, answer):
             part = pa.Table.from_pandas(intervals, preserve_index=False)
             if writer is None:

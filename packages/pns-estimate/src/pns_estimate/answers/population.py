@@ -13,15 +13,10 @@ import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Int
 
-from pns_estimate._errors import Setting, UserError, as_user_errors
+from pns_estimate._errors import UserError, as_user_errors, require
 from pns_estimate.answers.prediction import ENDS, interval_table
-from pns_estimate.answers.question import (
-    Decision,
-    EstimandLike,
-    Source,
-    find_estimand,
-)
-from pns_estimate.answers.subgroups import find_subgroups
+from pns_estimate.answers.question import Decision, EstimandLike, Source, find_estimand
+from pns_estimate.answers.subgroups import find_subgroups, weigh_rows
 from pns_estimate.tables.preparation import PreparedTables
 
 TRIAL, COUNTED, BOTH = "trial alone", "frequencies of both", "both, by covariates"
@@ -31,22 +26,15 @@ _LEAST_PEOPLE = 5  # of a subgroup in the log, and in each arm
 
 
 class SortedPeople(NamedTuple):
-    """Averages of people sorted by what networks that did not see them predicted.
+    """Averages of people sorted by what networks that did not see them predicted."""
 
-    Attributes:
-      table: a row per group, the least predicted benefit first.
-      gap_lower: lower end of the interval of the last group's average PNS minus the
-        first's.
-      gap_upper: its upper end.
-      p_value: of the hypothesis that the last group benefits no more than the first.
-      effect_p_value: of the hypothesis that the treatment's effects in both are equal.
-    """
-
-    table: pd.DataFrame
-    gap_lower: float
+    table: pd.DataFrame  # a row per group, the least predicted benefit first
+    gap_lower: float  # of the last group's average PNS minus the first's
     gap_upper: float
-    p_value: float
-    effect_p_value: float
+    p_value: (
+        float  # of the hypothesis that the last group benefits no more than the first
+    )
+    effect_p_value: float  # of the hypothesis that the effects in both are equal
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -87,11 +75,9 @@ class Population:
 
     def prepared(self, source: Source = "both") -> pi.PreparedUnits:
         """Returns units with shifted arms and one target, and what was found."""
-        if source not in ("both", "observational", "experimental"):
-            raise UserError(
-                Setting("source"),
-                f" must be 'both', 'observational' or 'experimental', got {source!r}.",
-            )
+        known = "'both', 'observational' or 'experimental'"
+        is_known = source in ("both", "observational", "experimental")
+        require(is_known, "source", known, source)
         return self._prepared.toward(source)
 
     def _make_units(self) -> pi.HeldOutUnits:
@@ -165,8 +151,7 @@ class Population:
     ) -> pd.DataFrame:
         """Shows what each step adds: the trial alone, both tables, covariates.
 
-        Returns:
-          A DataFrame with lower, upper, bound_lower and bound_upper by step.
+        Each has lower, upper, bound_lower and bound_upper.
         """
         bounded = find_estimand(estimand)
         units = self.prepared(source).units
@@ -194,16 +179,10 @@ class Population:
     ) -> pd.DataFrame:
         """Averages subgroups of the tables' people; all intervals hold at once.
 
-        Args:
-          columns: covariates: categories make a group each, numbers are cut at
-            quartiles; all that can be grouped if None.
-          alpha: the probability that any interval misses.
-          estimand: as for `PnsEstimator.intervals`.
-          source: as for `PnsEstimator.average`.
-
-        Returns:
-          A DataFrame with people and the columns of `comparison`; without numbers for a
-          group that lacks people of the log or of an arm, and those groups last.
+        Categories of a column make a group each, numbers are cut at quartiles; without
+        columns, of all that can be grouped. A group has its number of people and the
+        columns of `comparison`. Groups that lack people of the log or of an arm have no
+        intervals, and come last.
         """
         bounded = find_estimand(estimand)
         copies = self.tables.read.copies
@@ -261,11 +240,8 @@ class Population:
     ) -> pd.DataFrame:
         """Estimates what a rule gains per person over treating nobody.
 
-        The rule is the criterion applied to each person's held-out bounds.
-
-        Returns:
-          A DataFrame with rows 'rule', 'treat all', 'treat none': lower, upper,
-          bound_lower, bound_upper and share_treated.
+        The rule is the criterion applied to each person's held-out bounds. It, 'treat
+        all' and 'treat none' have the columns of `comparison` and share_treated.
         """
         gains, cost, budget, criterion = decision or Decision()
         units = self.prepared(source).units
@@ -290,8 +266,7 @@ class Population:
     ) -> pd.DataFrame:
         """Estimates the value of treating the best share, with a simultaneous band.
 
-        Returns:
-          A DataFrame with lower, upper, bound_lower and bound_upper by share treated.
+        Each share has the columns of `comparison`.
         """
         gains, cost, _, criterion = decision or Decision()
         curve = pi.value_curve(
@@ -308,26 +283,28 @@ class Population:
         """Returns the weights of a subgroup over all rows, or None for everybody."""
         if mask is None and weights is None:
             return None
-        count = len(self.tables.read.people)
-        member = np.ones(count)
-        for name, given in (("mask", mask), ("weights", weights)):
-            if given is None:
-                continue
-            values = np.asarray(given(self.people) if callable(given) else given)
-            if values.shape != (count,) or (name == "mask" and values.dtype != bool):
-                kind = "booleans" if name == "mask" else "numbers"
-                if self.tables.read.place is None:
-                    raise UserError(
-                        f"{name} must be a function that makes {kind} of the covariates: "
-                        "of tables that were streamed, rows that agree are one."
-                    )
-                raise UserError(
-                    f"{name} must be {count} {kind}, one for each row of both tables, the "
-                    "observational ones first; or a function that makes them of the "
-                    "covariates."
+        count, is_streamed = (
+            len(self.tables.read.people),
+            self.tables.read.place is None,
+        )
+
+        def explain(kind: str) -> str:
+            if is_streamed:
+                return (
+                    f"a function that makes {kind} of the covariates: of tables that were "
+                    "streamed, rows that agree are one."
                 )
-            member = member * values.astype(float)
-        return member
+            return (
+                f"{count} {kind}, one for each row of both tables, the observational ones "
+                "first; or a function that makes them of the covariates."
+            )
+
+        return weigh_rows(
+            count,
+            mask(self.people) if callable(mask) else mask,
+            weights(self.people) if callable(weights) else weights,
+            explain,
+        )
 
 
 def _is_usable(units: pi.HeldOutUnits, member: np.ndarray) -> bool:

@@ -25,7 +25,7 @@ from pns_estimate.answers.question import (
     check_decision,
     find_estimand,
 )
-from pns_estimate.answers.subgroups import find_subgroups
+from pns_estimate.answers.subgroups import find_subgroups, weigh_rows
 from pns_estimate.methods import Sampler
 
 ENDS = ("lower", "upper", "bound_lower", "bound_upper")
@@ -111,8 +111,8 @@ class Prediction:
     """People with their covariates, and everything that can be asked about them.
 
     Draws are made once, when a question first needs them, and once for all people who share
-    their covariates: nothing else tells their answers apart. Estimands are given by name
-    (`pns_bounds.ESTIMANDS` lists them) or as a `pns_bounds.Estimand`.
+    their covariates: nothing else tells their answers apart. Every table of answers has the
+    index of the rows.
 
     Attributes:
       people: the rows as they were given, covariates alone.
@@ -139,7 +139,23 @@ class Prediction:
         estimand: EstimandLike = "pns",
         target: Target = "set",
     ) -> pd.DataFrame:
-        """Computes an interval for each person; see `PnsEstimator.intervals`."""
+        """Computes an interval for each person.
+
+        Args:
+          alpha: the probability of missing.
+          estimand: a name from `pns_bounds.ESTIMANDS`, such as 'pns', 'harm', 'pn' or
+            'ps'; or a `pns_bounds.Estimand`.
+          target: 'set': an interval covers the identified set, all values the data
+            cannot exclude; 'parameter': the true value alone, and is narrower.
+
+        Returns:
+          A DataFrame with the index of the rows:
+            lower, upper: the interval.
+            bound_lower, bound_upper: half-median-unbiased estimates of the sharp bounds.
+            binding_lower, binding_upper: the term that attains each end.
+            is_empty: whether the ends cross, so that no value fits.
+            is_outside: whether a covariate lies outside what training saw.
+        """
         bounded = find_estimand(estimand)
         check_alpha(alpha)
         options: dict[str, Any] = {"estimand": bounded, "target": target}
@@ -150,43 +166,26 @@ class Prediction:
             result = pi.intervals_from_draws(self.draws, alpha, **options)
         else:
             result = _plug_in(bounded, self.sampler.atoms(self.z))
-        result = pi.CorrectedIntervals(*(field[self.place] for field in result))
-        names = (
-            np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object),
-            np.array([*bounded.upper_labels, f"{bounded.ceiling:g}"], object),
-        )
-        return pd.DataFrame(
-            {
-                **{end: getattr(result, end) for end in ENDS},
-                "binding_lower": names[0][result.binding_lower],
-                "binding_upper": names[1][result.binding_upper],
-                "is_empty": result.is_empty,
-                "is_outside": self.is_outside,
-            },
-            index=self.people.index,
-        )
+        lower = np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object)
+        upper = np.array([*bounded.upper_labels, f"{bounded.ceiling:g}"], object)
+        columns: dict[str, Any] = {end: getattr(result, end) for end in ENDS}
+        columns["binding_lower"] = lower[result.binding_lower]
+        columns["binding_upper"] = upper[result.binding_upper]
+        columns["is_empty"] = result.is_empty
+        return self._table(columns).assign(is_outside=self.is_outside)
 
     def band(
         self, alpha: float = 0.05, estimand: EstimandLike = "pns", side: Side = "both"
     ) -> pd.DataFrame:
-        """Computes a band that holds for all rows at once.
-
-        Returns:
-          A DataFrame with lower, upper and is_empty, and the index of the rows.
-        """
+        """Computes a band that holds for all rows at once: lower, upper and is_empty."""
         band = self._band(alpha, estimand, side)
         columns = {"lower": band.lower, "upper": band.upper, "is_empty": band.is_empty}
-        return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
+        return self._table(columns)
 
     def threshold_set(
         self, threshold: float, alpha: float = 0.05, estimand: EstimandLike = "pns"
     ) -> pd.Series:
-        """Finds who surely exceeds a threshold.
-
-        Returns:
-          Booleans with the index of the rows. With probability 1 - alpha all marks are
-          right.
-        """
+        """Marks who surely exceeds a threshold; all are right, with chance 1 - alpha."""
         band = self._band(alpha, estimand, "lower")
         above = band.threshold(threshold).above[self.place]
         name = f"{find_estimand(estimand).name} > {threshold:g}"
@@ -200,7 +199,10 @@ class Prediction:
         estimand: EstimandLike = "pns",
     ) -> pi.AverageInterval:
         """Computes an interval for the mean over these people, or some of them."""
-        share = _subgroup(len(self.place), mask, weights)
+        count = len(self.place)
+        share = weigh_rows(
+            count, mask, weights, lambda kind: f"{count} {kind}, one per row."
+        )
         groups = self.average_groups(share[None], alpha, estimand)
         return pi.AverageInterval(*(field[0].item() for field in groups))
 
@@ -251,13 +253,16 @@ class Prediction:
     def atoms(self) -> pd.DataFrame:
         """Estimates the six probabilities of each person.
 
-        Returns:
-          A DataFrame with mu0, mu1 (the chance of the outcome untreated and treated)
-          and p00, p01, p10, p11 (choice x and outcome y), with the index of the rows.
+        They are mu0 and mu1 (the chance of the outcome untreated and treated) and p00,
+        p01, p10 and p11 (choice x and outcome y).
         """
         atoms = self.sampler.atoms(self.z)
         columns = {f"mu{x}": atoms.mu[:, x] for x in (0, 1)}
         columns |= {f"p{x}{y}": atoms.joint[:, x, y] for x, y in np.ndindex(2, 2)}
+        return self._table(columns)
+
+    def _table(self, columns: Mapping[str, Any]) -> pd.DataFrame:
+        """Gives each person the row of their covariates."""
         return pd.DataFrame(columns).iloc[self.place].set_index(self.people.index)
 
     def decide(
@@ -265,10 +270,8 @@ class Prediction:
     ) -> pd.DataFrame:
         """Recommends whom to treat.
 
-        Returns:
-          A DataFrame with the index of the rows: the interval of each person's net
-          benefit, a recommendation ('treat', 'do not', 'undecided'), the criterion's
-          score, and whom it treats.
+        A row has the interval of the person's net benefit, a recommendation ('treat',
+        'do not', 'undecided'), the criterion's score, and whether it treats.
         """
         decision = decision or Decision()
         table = self.intervals(alpha, check_decision(decision))
@@ -317,16 +320,3 @@ def _check_groups(weights: Any, count: int) -> np.ndarray:
     if not (weights >= 0).all() or not (weights.sum(axis=1) > 0).all():
         raise UserError("the weights of a group must be positive or 0, and not all 0.")
     return weights
-
-
-def _subgroup(count: int, mask: Any, weights: Any) -> np.ndarray:
-    """Returns the weight of each row in a subgroup."""
-    share = np.ones(count) if weights is None else np.asarray(weights, float)
-    if share.shape != (count,):
-        raise UserError(Setting("weights"), f" must be {count} numbers, one per row.")
-    if mask is None:
-        return share
-    chosen = np.asarray(mask)
-    if chosen.shape != (count,) or chosen.dtype != bool:
-        raise UserError(Setting("mask"), f" must be {count} booleans, one per row.")
-    return share * chosen

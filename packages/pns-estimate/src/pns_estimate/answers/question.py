@@ -8,7 +8,7 @@ import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
 
-from pns_estimate._errors import Setting, UserError, as_user_errors
+from pns_estimate._errors import Setting, UserError, as_user_errors, require
 
 EstimandLike = str | pb.Estimand
 Target = Literal["set", "parameter"]
@@ -21,12 +21,8 @@ def find_estimand(estimand: EstimandLike) -> pb.Estimand:
     """Returns the estimand of a name; an estimand is returned as it is."""
     if isinstance(estimand, pb.Estimand):
         return estimand
-    if estimand not in pb.ESTIMANDS:
-        raise UserError(
-            Setting("estimand"),
-            f" must be one of {list(pb.ESTIMANDS)}, or a pns_bounds.Estimand, got "
-            f"{estimand!r}.",
-        )
+    known = f"one of {list(pb.ESTIMANDS)}, or a pns_bounds.Estimand"
+    require(estimand in pb.ESTIMANDS, "estimand", known, estimand)
     return pb.ESTIMANDS[estimand]
 
 

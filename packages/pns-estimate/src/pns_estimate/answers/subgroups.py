@@ -2,14 +2,14 @@
 
 import itertools
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
 from pns_estimate.tables.columns import quantiles
 from pns_estimate.tables.rows import People
 
@@ -31,13 +31,9 @@ def find_subgroups(
 ) -> list[Subgroup]:
     """Makes a group of each category, and of each quarter of a number.
 
-    Names come in their natural order: z2 before z10.
-
-    Args:
-      people: covariates.
-      columns: to group by; if None, all with few categories or with numbers, the first
-        ones if there would be more than 60 groups.
-      copies: people that each row stands for; 1 if None.
+    Names come in their natural order: z2 before z10. Without columns to group by, all
+    with few categories or with numbers are taken, the first ones if there would be more
+    than 60 groups. Copies are people that each row stands for; 1 if None.
     """
     if columns is None:
         short = [c for c in people.columns if _is_short(people[c])]
@@ -51,6 +47,25 @@ def find_subgroups(
     if not groups:
         raise UserError("there is no covariate to make subgroups of; name columns.")
     return groups
+
+
+def weigh_rows(
+    count: int, mask: Any, weights: Any, explain: Callable[[str], str]
+) -> Float[np.ndarray, " n"]:
+    """Returns the weight of each row in a subgroup of so many rows.
+
+    The error says what masks and weights must be: `explain("booleans")`, or "numbers".
+    """
+    result = np.ones(count)
+    for name, given in (("mask", mask), ("weights", weights)):
+        if given is None:
+            continue
+        values = np.asarray(given)
+        if values.shape != (count,) or (name == "mask" and values.dtype != bool):
+            kind = "booleans" if name == "mask" else "numbers"
+            raise UserError(Setting(name), f" must be {explain(kind)}")
+        result = result * values.astype(float)
+    return result
 
 
 def _first_columns(columns: list[str], people: pd.DataFrame | People) -> list[str]:

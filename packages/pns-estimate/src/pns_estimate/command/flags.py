@@ -17,7 +17,8 @@ METHOD_NAMES = (
     "plug_in",
 )  # those of the registry, which takes seconds to import
 LEARNER_NAMES = (
-    *("ridge", "splines", "trees", "networks", "networks_2", "networks_3"),
+    *("ridge", "splines", "kernel", "trees"),
+    *("networks", "networks_2", "networks_3"),
 )  # those of pns_models.LEARNERS
 
 _USAGE = """Bounds, for every person, the probability that a treatment makes the difference.

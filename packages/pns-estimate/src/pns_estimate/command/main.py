@@ -148,10 +148,7 @@ def _explain(error: BaseException) -> None:
 def run(argv: list[str] | None = None) -> None:
     """Runs the command: 0 if it worked, 2 for a user's mistake, 1 for a fault of ours.
 
-    Ctrl-C ends it with 130.
-
-    Args:
-      argv: program and arguments; those of the process if None.
+    Ctrl-C ends it with 130. Without program and arguments, those of the process are taken.
     """
     argv = sys.argv if argv is None else argv
     if _flags.is_help(argv[1:]):

@@ -36,7 +36,7 @@ from pns_estimate.command.run_folder import (
     check_run_folder,
     run_folder,
 )
-from pns_estimate.methods import METHODS, Method, get_method
+from pns_estimate.methods import Method, get_method
 from pns_estimate.methods.crossfit import CrossFitRecipe
 from pns_estimate.methods.network import NetworkMethod
 from pns_estimate.report.page import write_numbers, write_report
@@ -81,11 +81,7 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         absent = [f"--{flag.name}" for flag in _NEEDED if flag.value is None]
         if absent:
             raise UserError(f"{', '.join(absent)} must be given; see --help.")
-    if _flags.METHOD.value not in METHODS:
-        raise UserError(
-            Setting("method"),
-            f" must be one of {', '.join(METHODS)}, got {_flags.METHOD.value!r}.",
-        )
+    get_method(_flags.METHOD.value)  # a method that is not known is told
     _read_recipe()
     _check_question()
     out = Path(_flags.OUT.value)
@@ -276,8 +272,7 @@ def _read_decision() -> Decision | None:
 def answer(arguments: Sequence[str]) -> None:
     """Fits or loads, answers for people and writes everything to `--out`.
 
-    Args:
-      arguments: what the command line has beside the flags, the program first.
+    Arguments are what the command line has beside the flags, the program first.
     """
     out = _check_flags(arguments[1:])
     _join_processes()

@@ -5,7 +5,6 @@ as long as the run lives: after `kill -9` the file is still there, but not the l
 """
 
 import errno
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from pns_estimate._errors import InterruptedFitError, UserError
+from pns_estimate.tables.files import remove
 
 MODEL = "model"
 CHECKPOINTS = "checkpoints"
@@ -73,7 +73,7 @@ def run_folder(out: Path) -> Iterator[None]:
                 if is_new:
                     out.rmdir()
             raise
-        _clear_one(out / CHECKPOINTS)
+        remove(out / CHECKPOINTS)
         _finish(out, lock)
     finally:
         lock.release()
@@ -89,16 +89,8 @@ def _is_ours(path: Path) -> bool:
 
 def _clear(out: Path, keep: tuple[str, ...] = ()) -> None:
     for path in out.iterdir():
-        if path.name in (_MARKER, *keep) or not _is_ours(path):
-            continue
-        _clear_one(path)
-
-
-def _clear_one(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+        if _is_ours(path) and path.name not in (_MARKER, *keep):
+            remove(path)
 
 
 def _finish(out: Path, lock: BaseFileLock) -> None:

@@ -212,11 +212,7 @@ def draw_intervals(
 ) -> Any:
     """Draws a line for each interval, the first on top, and a bar for its bounds.
 
-    Args:
-      table: with lower, upper, bound_lower and bound_upper.
-      names: of the lines.
-      title: read aloud.
-      **settings: of the axes.
+    The title is read aloud; settings are those of the axes.
     """
     figure, axes = make_figure(0.8 + 0.23 * len(table))
     place = np.arange(len(table))

@@ -79,12 +79,12 @@ def make_numbers(answers: Answers) -> dict[str, Json]:
     summary, groups = answers.summary, answers.sorted_groups
     decisions = answers.decisions
     averages = {n: t.to_dict("index") for n, t in answers.averages.by_estimand.items()}
-    refusals = {n: _not_given(why) for n, why in answers.averages.refusals.items()}
+    refusals = {n: {"not_given": why} for n, why in answers.averages.refusals.items()}
     sorted_groups = recommendations = None
     if isinstance(groups, SortedPeople):
         sorted_groups = groups.table.to_dict("records")
     elif answers.asked.has_population:
-        sorted_groups = _not_given(groups.reason)
+        sorted_groups = {"not_given": groups.reason}
     if not isinstance(decisions, Unanswered):
         recommendations = count_recommendations(decisions)
     return {
@@ -103,10 +103,6 @@ def make_numbers(answers: Answers) -> dict[str, Json]:
         "people": answers.asked.num_people,
         "made": _make_made(answers),
     }
-
-
-def _not_given(reason: str) -> dict[str, str]:
-    return {"not_given": reason}
 
 
 def _make_made(answers: Answers) -> dict[str, Json]:

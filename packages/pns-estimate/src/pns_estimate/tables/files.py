@@ -32,14 +32,12 @@ class TextFormat(NamedTuple):
 
     def note(self) -> str | None:
         """Says what is unusual about it."""
-        parts = []
-        if self.sep != ",":
-            parts.append(f"separated by {self.sep!r}")
-        if self.decimal != ".":
-            parts.append("numbers with a decimal comma")
-        if self.encoding != "utf-8-sig":
-            parts.append(f"encoded as {self.encoding}")
-        return ", ".join(parts) or None
+        unusual = {
+            f"separated by {self.sep!r}": self.sep != ",",
+            "numbers with a decimal comma": self.decimal != ".",
+            f"encoded as {self.encoding}": self.encoding != "utf-8-sig",
+        }
+        return ", ".join(note for note, is_so in unusual.items() if is_so) or None
 
 
 def sniff_format(path: Path) -> TextFormat:
@@ -74,12 +72,9 @@ def read_table(
 ) -> pd.DataFrame:
     """Reads a table, or a path that ends in .csv, .tsv (also with .gz) or .parquet.
 
-    Args:
-      source: a DataFrame, a table of another library that speaks Arrow (polars,
-        pyarrow), NumPy arrays by column name (a dictionary, or one structured array), or
-        where a file is.
-      name: what to call it in messages.
-      tell: is called with a note if a text file is unusual.
+    A table is a DataFrame, one of a library that speaks Arrow (polars, pyarrow), or NumPy
+    arrays by column name (a dictionary, or one structured array). `tell` is called with a
+    note if a text file is unusual.
     """
     if isinstance(source, pd.DataFrame):
         table = source
@@ -87,13 +82,13 @@ def read_table(
         table = pa.table(source).to_pandas()
     elif isinstance(source, (Mapping, np.ndarray)):
         table = _from_arrays(source, name)
-    elif not isinstance(source, (str, os.PathLike)):
+    elif isinstance(source, (str, os.PathLike)):
+        table = _read_file(Path(source), name, tell)
+    else:
         raise UserError(
             f"the {name} table must be a DataFrame or a path, got "
             f"{type(source).__name__}."
         )
-    else:
-        table = _read_file(Path(source), name, tell)
     check_shape(table.columns, len(table), name)
     return table
 
@@ -183,56 +178,42 @@ def write_json(path: Path, values: Any) -> None:
         aside.write_text(json.dumps(values, indent=1) + "\n")
 
 
-@contextmanager
-def _full_disk_as_user_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        reason = storage_reason(error)
-        if reason is None:
-            raise
-        raise UserError(f"{path} cannot be written: {reason}.") from error
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
-def complete_file(path: Path) -> Iterator[Path]:
-    """Gives a path to write to, and moves what was written to `path` at the end."""
+def complete_file(path: Path, is_folder: bool = False) -> Iterator[Path]:
+    """Gives a path to write to, and moves what was written to `path` at the end.
+
+    The same for a folder, which must not exist.
+    """
     path = Path(path).absolute()
+    if is_folder and path.exists():
+        raise UserError(f"{path} exists already; name a new folder, or remove it.")
+    place: dict[str, Any] = {"prefix": f".{path.name}-", "dir": path.parent}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        if is_folder:
+            aside = Path(tempfile.mkdtemp(**place))
+        else:
+            handle, name = tempfile.mkstemp(**place)
+            os.close(handle)
+            aside = Path(name)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
-    os.close(handle)
-    aside = Path(name)
     try:
-        with _full_disk_as_user_error(path):
-            yield aside
-        aside.chmod(0o644)
+        yield aside
+        aside.chmod(0o755 if is_folder else 0o644)
         aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def complete_folder(folder: Path) -> Iterator[Path]:
-    """Gives a folder to fill, and moves it to `folder`, which must not exist."""
-    folder = Path(folder).absolute()
-    if folder.exists():
-        raise UserError(f"{folder} exists already; name a new folder, or remove it.")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}.") from error
-    try:
-        with _full_disk_as_user_error(folder):
-            yield aside
-        aside.chmod(0o755)
-        aside.rename(folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException as error:
+        remove(aside)
+        if isinstance(error, Exception) and not isinstance(error, UserError):
+            reason = storage_reason(error)
+            if reason is not None:
+                raise UserError(f"{path} cannot be written: {reason}.") from error
         raise

@@ -8,25 +8,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
-import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Int
 
-from pns_estimate._errors import Setting, UserError, as_user_errors
+from pns_estimate._errors import Setting, UserError, as_user_errors, require
 from pns_estimate.methods import get_method
 from pns_estimate.tables.checks import TableWarning, find_problems, suspect_column
 from pns_estimate.tables.columns import (
+    TwoValues,
     find_two_values,
     make_covariate,
     make_encoder,
 )
-from pns_estimate.tables.readers import (
-    Frame,
-    Stream,
-    open_table,
-    require_columns,
-)
+from pns_estimate.tables.readers import Frame, Stream, open_table, require_columns
 from pns_estimate.tables.rows import (
     Meaning,
     Roles,
@@ -80,12 +75,7 @@ def prepare_tables(
 ) -> PreparedTables:
     """Reads, checks and encodes tables, and deals their rows to folds; warns of problems.
 
-    Args:
-      tables: DataFrames, paths or streams by name of the source, see `pm.SOURCES`.
-      roles: what columns mean.
-      covariates: as for `PnsEstimator.fit`.
-      settings: of the estimator, checked.
-      memory_gb: as for `PnsEstimator.fit`.
+    Tables are by name of the source, see `pm.SOURCES`; settings are the estimator's.
     """
     method = get_method(settings["method"])
     recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
@@ -98,7 +88,7 @@ def prepare_tables(
     meaning, suspects = _learn(opened, roles, covariates, settings)
     groups = None if roles.groups is None else _number_groups(opened, roles.groups)
     part = find_parts(opened, meaning.treatment)
-    _check_arms(part, meaning)
+    _check_arms(part, meaning.treatment)
     key = jax.random.key(int(settings["seed"]))
     with few_rows_as_user_error():
         fold = method.deal(key, part, groups, recipe)
@@ -109,19 +99,14 @@ def prepare_tables(
         warnings.simplefilter("always", pi.AssignmentWarning)
         trial = _check_trial(read.rows, roles)
     comparison = compare(read.rows)
-    found = [pi.AssignmentWarning(str(w.message)) for w in caught]
+    found: list[Warning] = [pi.AssignmentWarning(str(w.message)) for w in caught]
     told = find_problems(read, meaning, roles, trial, comparison)
     found += [TableWarning(text) for text in [*told, *suspects]]
     for warning in found:
         warnings.warn(warning, stacklevel=3)
-    return PreparedTables(
-        read,
-        meaning,
-        None if roles.weights is None else roles.weights_are,
-        trial,
-        comparison,
-        [str(w) for w in found],
-    )
+    weights_are = None if roles.weights is None else roles.weights_are
+    problems = [str(warning) for warning in found]
+    return PreparedTables(read, meaning, weights_are, trial, comparison, problems)
 
 
 def _check_streams(tables: Sequence[Frame | Stream], roles: Roles) -> None:
@@ -168,18 +153,14 @@ def _learn(
 
 
 def _choose_covariates(
-    tables: Sequence[Frame | Stream],
-    roles: Roles,
-    covariates: Sequence[str] | None,
+    tables: Sequence[Frame | Stream], roles: Roles, covariates: Sequence[str] | None
 ) -> list[str]:
     """Returns the covariates' names; raises unless all columns are there as they should."""
     special = [*roles.columns, roles.groups, roles.assignment_column]
     for table in tables:
         require_columns(table, roles.columns)
-    if isinstance(covariates, str):
-        raise UserError(
-            Setting("covariates"), f" must be a list of names, got {covariates!r}."
-        )
+    is_list = not isinstance(covariates, str)
+    require(is_list, "covariates", "a list of names", covariates)
     if covariates is not None:
         chosen = list(covariates)
         both = [column for column in chosen if column in special]
@@ -226,27 +207,21 @@ def _number_groups(
             f"all people are in one group of {column!r}: nobody would be left to learn "
             "from while the group is held out."
         )
-    numbers, start, next_group = [], 0, len(names)
-    for table in tables:
-        size = table.num_rows()
-        if table in labelled:
-            numbers.append(codes[start : start + size])
-            start += size
-        else:
-            numbers.append(next_group + np.arange(size))
-            next_group += size
-    return np.concatenate(numbers)
+    is_labelled = np.repeat(
+        [table in labelled for table in tables], [table.num_rows() for table in tables]
+    )
+    numbers = len(names) + np.cumsum(~is_labelled) - 1
+    numbers[is_labelled] = codes
+    return numbers
 
 
-def _check_arms(part: np.ndarray, meaning: Meaning) -> None:
-    arms = np.bincount(part, minlength=1 + pb.BINARY.num_treatments)[1:]
-    if arms.min() == 0:
-        treatment = meaning.treatment
-        absent = (treatment.zero, treatment.one)[int(arms.argmin())]
-        raise UserError(
-            f"the experimental table has nobody with {treatment.column} = {absent!r}; an "
-            "experiment needs both arms."
-        )
+def _check_arms(part: np.ndarray, treatment: TwoValues) -> None:
+    for arm, value in enumerate((treatment.zero, treatment.one), start=1):
+        if not np.any(part == arm):
+            raise UserError(
+                f"the experimental table has nobody with {treatment.column} = {value!r}; "
+                "an experiment needs both arms."
+            )
 
 
 def _check_trial(rows: pm.Rows, roles: Roles) -> pi.AssignmentCheck:
@@ -257,12 +232,7 @@ def _check_trial(rows: pm.Rows, roles: Roles) -> pi.AssignmentCheck:
         assignment = trial.assignment
     with as_user_errors():
         return pi.check_assignment(
-            trial.treatment,
-            trial.z,
-            assignment,
-            trial.weights,
-            cluster_of(trial),
-            trial.copies if trial.group is None else None,
+            trial.treatment, trial.z, assignment, trial.weights, **_dependence(trial)
         )
 
 
@@ -272,17 +242,12 @@ def compare(rows: pm.Rows) -> pi.SourceComparison:
     if fold is None or fold.max() < 2:  # one part is held out: too unequal here
         fold = np.arange(len(rows.z)) % _NUM_FOLDS
     return pi.compare_sources(
-        rows.z,
-        rows.is_trial,
-        fold,
-        rows.weights,
-        cluster_of(rows),
-        rows.copies if rows.group is None else None,
+        rows.z, rows.is_trial, fold, rows.weights, **_dependence(rows)
     )
 
 
-def cluster_of(rows: pm.Rows) -> np.ndarray | None:
-    """Numbers the groups of rows from 0; None if rows are independent."""
+def _dependence(rows: pm.Rows) -> dict[str, np.ndarray]:
+    """Numbers the groups of rows from 0; of independent rows, says how many each is."""
     if rows.group is None:
-        return None
-    return np.unique(rows.group, return_inverse=True)[1]
+        return {"copies": rows.copies}
+    return {"cluster": np.unique(rows.group, return_inverse=True)[1]}

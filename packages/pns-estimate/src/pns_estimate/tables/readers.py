@@ -153,26 +153,23 @@ def open_table(
     """Reads a table, or opens it as a stream if it is meant to be one.
 
     A `pyarrow.dataset.Dataset` and a folder of Parquet files are streamed; so is one
-    Parquet file that a fit in memory would need more than `memory_gb` for.
-
-    Args:
-      source: as for `read_table`, or a folder, or a dataset, or a table opened before.
-      name: what to call it in messages.
-      memory_gb: what a fit may take.
-      progress: whether streams show a bar.
-      tell: as for `read_table`.
+    Parquet file that a fit in memory would need more than `memory_gb` for. A table that
+    was opened before is returned as it is; anything else is read by `read_table`.
     """
     if isinstance(source, Frame | Stream):
         return source
-    if isinstance(source, ds.Dataset):
-        return _checked(Stream(name, source, progress))
+    dataset = source if isinstance(source, ds.Dataset) else None
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         if path.is_dir():
-            return _checked(Stream(name, _open_folder(path, name), progress))
-        if path.suffix.lower() == ".parquet" and _is_large(path, memory_gb):
-            return _checked(Stream(name, ds.dataset(path, format="parquet"), progress))
-    return Frame(name, read_table(source, name, tell))
+            dataset = _open_folder(path, name)
+        elif path.suffix.lower() == ".parquet" and _is_large(path, memory_gb):
+            dataset = ds.dataset(path, format="parquet")
+    if dataset is None:
+        return Frame(name, read_table(source, name, tell))
+    stream = Stream(name, dataset, progress)
+    check_shape(pd.Index(dataset.schema.names), stream.num_rows(), name)
+    return stream
 
 
 def require_columns(table: Frame | Stream, columns: Sequence[str]) -> None:
@@ -221,13 +218,6 @@ def _open_folder(folder: Path, name: str) -> ds.Dataset:
         with _readable(name):  # such as whole numbers in one file, fractions in another
             schema = pa.unify_schemas(schemas, promote_options="permissive")
     return ds.dataset([str(path) for path in files], schema=schema, format="parquet")
-
-
-def _checked(stream: Stream) -> Stream:
-    """Raises for what `read_table` refuses, too."""
-    columns = pd.Index(stream.dataset.schema.names)
-    check_shape(columns, stream.num_rows(), stream.name)
-    return stream
 
 
 def _to_pandas(batch: pa.RecordBatch, schema: pa.Schema) -> pd.DataFrame:

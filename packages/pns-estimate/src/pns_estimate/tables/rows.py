@@ -14,7 +14,7 @@ import pandas as pd
 import pns_models as pm
 from jaxtyping import Float, Int
 
-from pns_estimate._errors import Setting, UserError
+from pns_estimate._errors import Setting, UserError, require
 from pns_estimate.tables.columns import Encoder, TwoValues
 from pns_estimate.tables.readers import Frame, Stream
 
@@ -60,11 +60,9 @@ class Roles(NamedTuple):
                 "treatment, outcome, weights and groups must be different columns, got "
                 f"{special}."
             )
-        if self.weights_are not in ("frequency", "sampling"):
-            raise UserError(
-                Setting("weights_are"),
-                f" must be 'frequency' or 'sampling', got {self.weights_are!r}.",
-            )
+        is_known = self.weights_are in ("frequency", "sampling")
+        known = "'frequency' or 'sampling'"
+        require(is_known, "weights_are", known, self.weights_are)
         if self.weights is None and self.weights_are != "frequency":
             raise UserError(
                 Setting("weights_are", self.weights_are),
@@ -180,7 +178,7 @@ def read_rows(
     keeps_weights = roles.weights_are == "sampling"
     in_memory = all(isinstance(table, Frame) for table in tables)
     z = pm.empty_table(sum(sizes), encoder.width) if in_memory else None
-    sample = _Sample(sum(sizes), seed, encoder)
+    chosen, sample = choose_sample(sum(sizes), seed), []
     limit = MemoryLimit(memory_gb, encoder.width)
     held = _Held(limit, keeps_weights, encoder.columns)
     start = 0
@@ -201,7 +199,11 @@ def read_rows(
                 group=None if group is None else group[rows],
                 assignment=_read_assignment(frame, roles, number),
             )
-            sample.add(frame, start, number)
+            inside = (chosen >= start) & (chosen < rows.stop)
+            kept = _take_sample(frame, chosen[inside] - start, encoder)
+            # In the order in which they were chosen, table by table.
+            order = pd.MultiIndex.from_product([[number], np.flatnonzero(inside)])
+            sample.append(kept.set_index(order))
             held.add(table.name, batch, None if in_memory else frame)
             start = rows.stop
     if z is not None:
@@ -221,7 +223,7 @@ def read_rows(
         People(parts, encoder.columns),
         weights,
         given.copies,
-        sample.frame(),
+        pd.concat(sample).sort_index().reset_index(drop=True),
         {table.name: size for table, size in zip(tables, sizes, strict=True)},
     )
 
@@ -254,31 +256,23 @@ class _Held:
         return rows
 
 
-class _Sample:
-    """Some rows as they were given, at random; all if they are few."""
+def choose_sample(total: int, seed: int) -> Int[np.ndarray, " m"]:
+    """Chooses rows to report on, at random; all if they are few."""
+    if total <= _SAMPLE:
+        return np.arange(total)
+    return np.random.default_rng(seed).choice(total, _SAMPLE, replace=False)
 
-    def __init__(self, total: int, seed: int, encoder: Encoder):
-        rng = np.random.default_rng(seed)
-        self._chosen = np.arange(total)
-        if total > _SAMPLE:
-            self._chosen = rng.choice(total, _SAMPLE, replace=False)
-        self._encoder = encoder
-        self._parts: list[pd.DataFrame] = []
 
-    def add(self, frame: pd.DataFrame, start: int, table: int) -> None:
-        """Keeps what is chosen of a batch that starts at a row."""
-        inside = (self._chosen >= start) & (self._chosen < start + len(frame))
-        kept = frame.iloc[self._chosen[inside] - start][self._encoder.columns].copy()
-        for covariate in self._encoder.covariates:
-            if covariate.kind == "number":
-                numbers = kept[covariate.column].to_numpy(dtype=float, na_value=np.nan)
-                kept[covariate.column] = numbers
-        order = pd.MultiIndex.from_product([[table], np.flatnonzero(inside)])
-        self._parts.append(kept.set_index(order))
-
-    def frame(self) -> pd.DataFrame:
-        """Returns the rows in the order in which they were chosen, table by table."""
-        return pd.concat(self._parts).sort_index().reset_index(drop=True)
+def _take_sample(
+    frame: pd.DataFrame, place: Int[np.ndarray, " m"], encoder: Encoder
+) -> pd.DataFrame:
+    """Takes the covariates of rows of a batch, all numbers as floats."""
+    kept = frame.iloc[place][encoder.columns].copy()
+    for covariate in encoder.covariates:
+        if covariate.kind == "number":
+            numbers = kept[covariate.column].to_numpy(dtype=float, na_value=np.nan)
+            kept[covariate.column] = numbers
+    return kept
 
 
 def _weights(
