@@ -7,10 +7,12 @@ import numpy as np
 import pns_bounds as pb
 import pns_estimate as pe
 import pytest
+from pns_dgp import Sample
 from pns_experiments.counting import CountingRecipe
 from pns_experiments.methods import ENN_VARIANTS, METHODS
 from pns_experiments.recipes import resize
-from pns_experiments.replicates import draw_replicate
+from pns_experiments.refits import RefitRecipe, draw_refits
+from pns_experiments.replicates import Tables, draw_replicate
 
 PAPER = ("paper_bootstrap_last_layer", "paper_epinet_low_dim")
 
@@ -22,7 +24,9 @@ def data():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
-@pytest.mark.filterwarnings("ignore::pns_infer.NotConvergedWarning")
+@pytest.mark.filterwarnings(
+    "ignore::pns_infer.bootstrap.multiplier.NotConvergedWarning"
+)
 def test_corrected_intervals_are_wider_than_plug_in_bounds(name, data):
     key = jax.random.key(2)
     answer = METHODS[name].answer(key, data.tables, data.z, 0.05, "smoke")
@@ -41,6 +45,9 @@ def test_every_recipe_has_a_small_one_of_the_same_kind(name):
         assert small.learners == recipe.learners[:1] and small.num_folds == 2
         assert small.members_per_fold == 2
         return
+    if isinstance(recipe, RefitRecipe):
+        assert 1 < small.num_refits < recipe.num_refits
+        return
     if isinstance(recipe, CountingRecipe):  # no network
         assert 0 < small.num_draws < recipe.num_draws
         return
@@ -48,6 +55,25 @@ def test_every_recipe_has_a_small_one_of_the_same_kind(name):
     assert small.network.kind == recipe.network.kind
     assert small.network.backbone.width == 16 and small.training.max_steps == 40
     assert resize(recipe, "full") is recipe
+
+
+@pytest.mark.parametrize("kind", ["boosted_trees", "logistic"])
+def test_refits_of_a_classifier_find_the_law_where_it_is_constant(kind):
+    """Covariates are noise, so the frequencies of the tables are what is to be found."""
+    rng = np.random.default_rng(0)
+    tables = []
+    for size in (3000, 2000):
+        x = rng.integers(0, 2, size)
+        y = (rng.random(size) < np.where(x == 1, 0.7, 0.2)).astype(int)
+        tables.append(Sample(rng.normal(size=(size, 2)), x, y))
+    z = rng.normal(size=(300, 2))
+    drawn = draw_refits(jax.random.key(0), Tables(*tables), z, RefitRecipe(kind, 4))
+    assert drawn.mu.shape == (4, 300, 2) and np.all(pb.is_compatible(drawn))
+    # Trees overfit, so that projections move many points; the average is close.
+    np.testing.assert_allclose(drawn.mu.mean(axis=(0, 1)), [0.2, 0.7], atol=0.08)
+    np.testing.assert_allclose(
+        drawn.joint.mean(axis=(0, 1)), [[0.4, 0.1], [0.15, 0.35]], atol=0.04
+    )
 
 
 def test_variants_of_the_paper_change_what_it_does_not_print_and_nothing_else():

@@ -2,8 +2,8 @@
 
 Rows with `paper_` hold the paper's tables to the letter and are never retuned;
 `stopped_epinet_low_dim` is one of them with early stopping. `trial_alone` and `frequencies`
-count people who share all covariates, and every method has to beat them. The plug-ins take our default
-recipe. The others are the methods of pns-estimate, as people use them: default recipes,
+count people who share all covariates, `boosted_trees` and `logistic` refit a classifier to
+bootstrap samples, and every method has to beat them. The plug-ins take our default recipe. The others are the methods of pns-estimate, as people use them: default recipes,
 adaptive selection, draws calibrated on held-out units. `epinet`, `ensemble` and the bootstraps
 leave out the counts of cells, as their results were made; `epinet_cells`, `ensemble_cells` and
 `bootstrap_last_layer_cells` are the methods as they are now.
@@ -31,6 +31,7 @@ from pns_experiments.counting import (
     numpy_rng,
 )
 from pns_experiments.recipes import Size, resize
+from pns_experiments.refits import RefitRecipe, draw_refits
 from pns_experiments.replicates import Tables
 
 Points = Float[np.ndarray, "num_test num_covariates"]
@@ -122,6 +123,30 @@ class Counting:
             pb.Interval(*(end[place] for end in ends)),
             pb.Atoms(*(part[place] for part in atoms)),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Refits:
+    """Bootstrap refits of a classifier, with projected plug-in bounds."""
+
+    recipe: RefitRecipe
+
+    def answer(
+        self,
+        key: Key[jax.Array, ""],
+        tables: Tables,
+        z: Points,
+        alpha: float,
+        size: Size,
+    ) -> Answer:
+        """Takes quantiles of the bounds over the refits."""
+        atoms = draw_refits(key, tables, z, resize(self.recipe, size))
+        bounds = pb.pns_bounds(atoms)
+        ends = pb.Interval(
+            np.quantile(bounds.lower, alpha / 2, axis=0),
+            np.quantile(bounds.upper, 1 - alpha / 2, axis=0),
+        )
+        return Answer(ends, pb.Atoms(*(part.mean(axis=0) for part in atoms)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,6 +361,8 @@ _NETWORK: Any = _DEFAULT.network  # anchored; the learners get its backbone
 METHODS: dict[str, Method] = {
     "trial_alone": Counting("trial"),
     "frequencies": Counting("both"),
+    "boosted_trees": Refits(RefitRecipe("boosted_trees")),
+    "logistic": Refits(RefitRecipe("logistic")),
     "s_learner": PlugIn(
         dataclasses.replace(_DEFAULT, network=pm.SLearnerConfig(_NETWORK.backbone))
     ),

@@ -8,9 +8,10 @@ import pns_estimate as pe
 import pns_models as pm
 
 from pns_experiments.counting import CountingRecipe
+from pns_experiments.refits import RefitRecipe
 
 Size = Literal["full", "smoke"]
-Recipe = TypeVar("Recipe", pm.Recipe, pe.CrossFitRecipe, CountingRecipe)
+Recipe = TypeVar("Recipe", pm.Recipe, pe.CrossFitRecipe, CountingRecipe, RefitRecipe)
 
 # What a network of a smoke run has instead, where its config has such a field.
 _SMALL: dict[str, Any] = {
@@ -50,6 +51,11 @@ def _(recipe: pe.CrossFitRecipe) -> pe.CrossFitRecipe:
 @_small.register
 def _(recipe: CountingRecipe) -> CountingRecipe:
     return dataclasses.replace(recipe, num_draws=200)
+
+
+@_small.register
+def _(recipe: RefitRecipe) -> RefitRecipe:
+    return dataclasses.replace(recipe, num_refits=2)
 
 
 def _shrink(network: Any) -> Any:
