@@ -17,7 +17,7 @@ import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
 from absl import app
-from pns_infer.bootstrap.multiplier import per_point_draws
+from pns_infer.bootstrap.multiplier import NotConvergedWarning, per_point_draws
 
 from pns_experiments.cost import peak_memory, timed
 from pns_experiments.options import Options
@@ -193,7 +193,7 @@ def run_study(
 
 def measure(study: Study, seed: int, task: Task) -> dict[str, float]:
     """Trains, sets up and times one method at one training size."""
-    warnings.simplefilter("ignore", pi.NotConvergedWarning)
+    warnings.simplefilter("ignore", NotConvergedWarning)
     dgp = pns_dgp.li_model_1()
     key = jax.random.fold_in(jax.random.key(seed), task["replicate"])
     counts = pm.rows_from_tables(

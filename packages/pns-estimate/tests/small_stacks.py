@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pns_models as pm
+from pns_models._stack import ErrorSize
 
 
 @pm.MEMBERS.register
@@ -47,4 +48,5 @@ def make_stack(num_covariates=2, seed=0):
         full=tuple(make_members(1, middle) for middle in middles),
         part=tuple(make_members(i, m) for i, m in zip((3, 4), middles, strict=True)),
         weights=np.array([[0.7, 0.2], [0.3, 0.8]]),
+        size=ErrorSize(np.array([0.9, 0.6]), np.array([0.05, 0.3])),
     )

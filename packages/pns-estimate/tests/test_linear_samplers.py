@@ -11,8 +11,8 @@ import pytest
 from pns_estimate.answers.prediction import Draws
 from pns_estimate.methods.network import NetworkSampler
 from pns_estimate.methods.residual import CellCounts, ResidualSampler
-from pns_estimate.methods.scaled import ScaledSampler
 from pns_estimate.methods.stack import StackSampler
+from pns_estimate.methods.wrapper import ScaledSampler
 from small_stacks import make_stack
 
 KEY, NUM_DRAWS = jax.random.key(0), 50

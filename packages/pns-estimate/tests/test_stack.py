@@ -6,7 +6,7 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_models as pm
 import pytest
-from pns_estimate.methods.stack import DRAW_SCALE, StackSampler, link
+from pns_estimate.methods.stack import StackSampler, link
 from small_stacks import make_stack
 from small_tables import small_networks
 
@@ -48,8 +48,8 @@ def test_atoms_are_those_of_the_mean_weighted_by_source():
     assert np.all(pb.is_compatible(found))
 
 
-def test_raw_numbers_are_normal_about_the_center_with_the_scaled_sum_of_squares():
-    """Covariance of each row's raw numbers: the factors' products, scaled.
+def test_raw_numbers_are_normal_about_the_center_with_the_sum_of_squares():
+    """Covariance of each row's raw numbers: the factors' products.
 
     Of 4,000 draws a standard deviation has a relative error of 1.1%, and a mean one of
     1.6% of a standard deviation: four of those are allowed.
@@ -58,12 +58,12 @@ def test_raw_numbers_are_normal_about_the_center_with_the_scaled_sum_of_squares(
     center, factors = stack.answer(z)
     draws = StackSampler(stack).linear_draws(KEY, z, NUM_DRAWS)
     raw = draws.center + np.einsum("nrk,dk->dnr", draws.factors, draws.coefficients)
-    error = DRAW_SCALE * np.sqrt(np.square(factors).sum(axis=2))
+    error = np.sqrt(np.square(factors).sum(axis=2))
     np.testing.assert_allclose(raw.std(axis=0), error, rtol=0.045)
     gap = (raw.mean(axis=0) - center) / error
     assert np.abs(gap).max() < 4.5 / np.sqrt(NUM_DRAWS)
     for row in range(len(z)):
-        products = DRAW_SCALE**2 * factors[row] @ factors[row].T
+        products = factors[row] @ factors[row].T
         wanted = products / np.outer(error[row], error[row])
         # A correlation has an error of at most 1.6%.
         np.testing.assert_allclose(np.corrcoef(raw[:, row].T), wanted, atol=0.075)
@@ -102,7 +102,7 @@ def test_a_saved_stack_draws_the_same(tmp_path):
     assert_same(loaded.draws(KEY, z, 50), sampler.draws(KEY, z, 50))
 
 
-@pytest.mark.parametrize("name", ["ridge", "splines", "trees", "networks"])
+@pytest.mark.parametrize("name", ["ridge", "splines", "kernel", "trees", "networks"])
 def test_members_of_every_class_draw_the_same_once_saved(name, tmp_path):
     rng = np.random.default_rng(0)
     counts = pm.Counts(

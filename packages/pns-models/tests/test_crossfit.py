@@ -110,8 +110,8 @@ def test_every_row_is_asked_about_once_by_the_members_that_did_not_see_it(
     monkeypatch.setattr(_crossfit, "_ROWS", block)
     learner, flat = FakeLearner(), make_flat()
     run(flat, learners=[learner], members_per_fold=4)
-    assert len(learner.asked) == 2, "one for each phase"
-    for asked, per_fold in zip(learner.asked, (1, 4), strict=True):
+    assert len(learner.asked) == 3, "one for each phase"
+    for asked, per_fold in zip(learner.asked, (1, 4, 4), strict=True):
         by_row = [[] for _ in flat.fold]
         for fold, rows in asked:
             for row in rows:
@@ -120,24 +120,26 @@ def test_every_row_is_asked_about_once_by_the_members_that_did_not_see_it(
             assert members == [fold] * per_fold
 
 
-def test_phases_see_everything_and_a_quarter_and_all_classes_see_the_same(folded):
+def test_phases_see_less_and_less_and_all_classes_see_the_same(folded):
     first, second = FakeLearner("first"), FakeLearner("second", cell=0.01)
     run(folded, learners=[first, second], members_per_fold=3)
     units = sum(float(part.sum()) for part in folded.counts[1:])
-    for full, part in (first.seen, second.seen):
+    for full, *parts in (first.seen, second.seen):
         assert full.member_fold.tolist() == [0, 1]
-        assert part.member_fold.tolist() == [0, 1] * 3
         outside = [units - full.held_out(fold).sum() for fold in (0, 1)]
         for member in range(2):
             assert full.weights(member).sum() == outside[member]
-        for member in range(6):
-            seen, size = part.weights(member).sum(), outside[member % 2]
-            assert abs(seen - size / 4) < 4 * np.sqrt(size * 3 / 16)
+        for part, share in zip(parts, (1 / 4, 1 / 16), strict=True):
+            assert part.member_fold.tolist() == [0, 1] * 3
+            for member in range(6):
+                seen, size = part.weights(member).sum(), outside[member % 2]
+                error = np.sqrt(size * share * (1 - share))
+                assert abs(seen - size * share) < 4 * error
     for one, other in zip(first.seen, second.seen, strict=True):
         for member in range(len(one.member_fold)):
             np.testing.assert_array_equal(one.weights(member), other.weights(member))
     keys = [jax.random.key_data(key).tolist() for key in first.keys + second.keys]
-    assert len(set(map(tuple, keys))) == 4
+    assert len(set(map(tuple, keys))) == 6
 
 
 def test_held_out_numbers_are_pooled_by_weights_of_least_held_out_loss(folded, result):
@@ -153,7 +155,8 @@ def test_held_out_numbers_are_pooled_by_weights_of_least_held_out_loss(folded, r
     held_out = [raw.mean(axis=0) for raw in answers[0]]
     weights = _stack.stack_weights(held_out, folded.counts)
     np.testing.assert_allclose(result.stack.weights, weights, atol=1e-3)
-    pooled = _stack.pool(_stack.Answers(*answers), result.stack.weights)
+    size = result.stack.size
+    pooled = _stack.pool(_stack.Answers(*answers), result.stack.weights, size)
     np.testing.assert_allclose(result.held_out.center, pooled.center, atol=1e-5)
     np.testing.assert_allclose(result.held_out.factors, pooled.factors, atol=1e-5)
     losses = _stack.source_losses(pooled.center, folded.counts)
@@ -203,6 +206,31 @@ def test_if_all_learners_fail_the_last_error_is_raised(phase):
         run(make_flat(), learners=learners)
 
 
+def test_a_learner_that_fails_with_a_sixteenth_stays_in_the_stack():
+    """Without a warning, too: a user's table is not that small."""
+    result = run(make_flat(), learners=[FakeLearner("only", "raises", 3)])
+    assert result.stack.names == ("only",)
+    assert result.curve.rate == 1.4  # nothing is known of it
+
+
+def test_the_curve_compares_the_losses_of_stacks_that_see_less():
+    """Members that are wrong by more, the less they see: losses in closed form."""
+
+    class Learning(FakeLearner):
+        def fit(self, key, resamples, context):
+            members = super().fit(key, resamples, context)
+            members._raw[:] = 0
+            members._raw[:, 4:] = {1: 0.1, 0.25: 0.3, 1 / 16: 0.7}[resamples.share]
+            return members
+
+    flat = make_flat()
+    curve = run(flat, learners=[Learning()]).curve
+    losses = [np.log(2 * np.cosh(arm / 2)) for arm in (0.1, 0.3, 0.7)]
+    np.testing.assert_allclose(curve.drop, [0, losses[1] - losses[0]], atol=1e-6)
+    rate = (losses[2] - losses[1]) / (losses[1] - losses[0])
+    np.testing.assert_allclose(curve.rate, min(rate, 4), rtol=1e-3)
+
+
 def test_a_lost_process_and_a_wrong_argument_are_not_the_failure_of_a_learner():
     class Broken(FakeLearner):
         def fit(self, key, resamples, context):
@@ -223,7 +251,7 @@ def test_a_class_of_little_weight_fits_no_further_members():
     folded = folded._replace(counts=folded.counts._replace(experimental=trial))
     learners[1].fit = with_arms(learners[1].fit, -9.0)
     result = run(folded, learners=learners)
-    assert [len(each.seen) for each in learners] == [2, 1]
+    assert [len(each.seen) for each in learners] == [3, 1]
     assert result.stack.names == ("good",)
     far = result.classes[1]
     assert far.problem == "" and far.weights.tolist() == [0, 0]

@@ -96,6 +96,16 @@ def test_a_share_is_a_coin_for_each_unit_outside_the_fold(folded, scale, share):
     assert np.abs(correlation).max() < 4.5 / np.sqrt(per_fold)
 
 
+def test_members_of_all_folds_see_the_same_share(folded):
+    """A fold that two members see shows each of them the same units."""
+    alone = pm.FoldedCounts(folded.counts, folded.fold, np.arange(len(folded.fold)))
+    resamples = pm.Resamples(alone, 2, 0.5, seed=5)
+    seen = [resamples.counts(member) for member in range(3)]
+    third = folded.fold == 2
+    np.testing.assert_array_equal(seen[0][third], seen[1][third])
+    assert seen[0][third].sum() > 0 and seen[2][third].sum() == 0
+
+
 def test_weights_are_the_same_whenever_they_are_asked_for(folded):
     one, other = (pm.Resamples(folded, 2, 0.5, seed=5) for _ in range(2))
     backwards = [other.weights(member) for member in (5, 4, 3, 2, 1, 0)][::-1]

@@ -21,15 +21,19 @@ from pns_models._checkpoints import RunCheckpoints, digest
 from pns_models._data import FoldedCounts, flat_weights
 from pns_models._errors import LostProcessError, UnsuitableError
 from pns_models._learner import Learner, Members, RunContext
+from pns_models._learning_curve import SHARES, LearningCurve, learning_curve
 from pns_models._resamples import Resamples
 from pns_models._stack import (
-    SHARE,
     Answers,
     Linear,
     Stack,
     ask,
     pool,
+    pool_center,
+    row_losses,
+    size_error,
     source_losses,
+    source_sizes,
     stack_weights,
 )
 
@@ -61,6 +65,7 @@ class CrossFit(NamedTuple):
       folded: the data, with the fold of each row.
       held_out: the stack's answers for each row by members that did not see it.
       losses: of these answers, for the log and for the trial.
+      curve: how the loss falls with the number of units.
       classes: what became of each learner.
     """
 
@@ -68,6 +73,7 @@ class CrossFit(NamedTuple):
     folded: FoldedCounts
     held_out: Linear
     losses: Float[np.ndarray, " sources"]
+    curve: LearningCurve
     classes: tuple[ClassResult, ...]
 
 
@@ -84,8 +90,8 @@ def cross_fit(
     """Fits learners of several classes, and stacks them by their held-out loss.
 
     Each learner first fits one member per fold, which sees everything outside it. Classes
-    with weight in the stack then fit members that see a share, to show the error of the
-    first. A learner that fails, or answers with numbers that are not finite, is left out
+    with weight in the stack then fit members that see a quarter of that, and others that
+    see a sixteenth, to show the error of the first: see `LearningCurve`. A learner that fails, or answers with numbers that are not finite, is left out
     with a warning; one that is not made for such tables (`UnsuitableError`), without.
 
     Args:
@@ -123,7 +129,7 @@ def cross_fit(
     _check_arguments(folded, learners, members_per_fold)
     context = RunContext(progress, checkpoint_seconds=checkpoint_seconds, mesh=mesh)
     run = _Run(key, folded, context, checkpoint_dir)
-    full, problems = run.fit_all(dict(enumerate(learners)), 1)
+    full, problems = run.fit_all(dict(enumerate(learners)))
     losses = {
         number: source_losses(held_out.mean(axis=0), folded.counts)
         for number, (_, held_out) in full.items()
@@ -131,24 +137,33 @@ def cross_fit(
     weights = run.weigh(full)
     pairs = zip(full, weights.max(axis=1), strict=True)
     kept = {i: learners[i] for i, weight in pairs if weight >= _LEAST_WEIGHT}
-    part, more = run.fit_all(kept, members_per_fold)
+    part, more = run.fit_all(kept, SHARES[0], members_per_fold)
     problems |= more
     if len(part) < len(full):
         full = {number: full[number] for number in part}
         weights = run.weigh(full)
-    answers = [[held_out for _, held_out in some.values()] for some in (full, part)]
-    held_out = pool(Answers(*answers), weights)
+    # A class that fails with so few units is missing there, as it would be missed.
+    least, _ = run.fit_all(
+        {i: learners[i] for i in part}, SHARES[1], members_per_fold, warn=False
+    )
+    curve = run.measure_curve([full, part, least])
+    answers = Answers(*([raw for _, raw in some.values()] for some in (full, part)))
+    shown = pool(answers, weights)
+    size = size_error(shown, folded.counts, curve.excess)
+    held_out = pool(answers, weights, size)
     stack = Stack(
         names=tuple(learners[number].name for number in full),
         full=tuple(members for members, _ in full.values()),
         part=tuple(members for members, _ in part.values()),
         weights=weights,
+        size=size,
     )
     by_number = dict(zip(full, weights, strict=True))
     return CrossFit(
         stack=stack,
         folded=folded,
         held_out=held_out,
+        curve=curve,
         losses=source_losses(held_out.center, folded.counts),
         classes=tuple(
             ClassResult(
@@ -174,46 +189,45 @@ class _Run(NamedTuple):
     checkpoint_dir: str | Path | None
 
     def fit_all(
-        self, learners: dict[int, Learner], per_fold: int
+        self,
+        learners: dict[int, Learner],
+        share: float = 1.0,
+        per_fold: int = 1,
+        warn: bool = True,
     ) -> tuple[dict[int, Fitted], dict[int, str]]:
-        """Fits members of several learners; warns of those that fail.
+        """Fits members of several learners.
 
         Args:
           learners: by number.
-          per_fold: see `fit`.
+          share: of the units outside its fold, those that a member sees.
+          per_fold: how many members do not see each fold.
+          warn: of learners that fail.
 
         Returns:
-          By number, what `fit` returns, or what the problem is.
+          By number, what `_fit` returns, or what the problem is.
         """
         found: dict[int, Fitted] = {}
         problems: dict[int, str] = {}
         for number, learner in learners.items():
             try:
-                found[number] = self.fit(number, learner, per_fold)
+                found[number] = self._fit(number, learner, share, per_fold)
             except (pb.InputError, LostProcessError):
                 raise  # not the learner's failure
             except Exception as error:
                 problems[number] = str(error)
-                if len(problems) == len(learners):
+                if len(problems) == len(learners) and warn:
                     raise
-                if not isinstance(error, UnsuitableError):
+                if warn and not isinstance(error, UnsuitableError):
                     message = f"{learner.name} was left out: {error}"
                     warnings.warn(message, stacklevel=3)
         return found, problems
 
-    def fit(self, number: int, learner: Learner, per_fold: int) -> Fitted:
-        """Fits members that see everything outside their fold, or a share of it.
-
-        Args:
-          number: of the learner.
-          learner: fits the members.
-          per_fold: 1 sees everything; more see a share.
-
-        Returns:
-          The members, and what they say of the rows that they did not see.
-        """
-        is_part = per_fold > 1
-        key = jax.random.fold_in(self.key, 2 * number + is_part)
+    def _fit(
+        self, number: int, learner: Learner, share: float, per_fold: int
+    ) -> Fitted:
+        """Returns members, and what they say of the rows that they did not see."""
+        level = (1.0, *SHARES).index(share)
+        key = jax.random.fold_in(self.key, 3 * number + level)
         checkpoints = RunCheckpoints(None, {})
         if self.checkpoint_dir is not None:
             counts = self.folded.counts
@@ -225,11 +239,11 @@ class _Run(NamedTuple):
                     np.asarray(counts.z), flat_weights(counts), self.folded.fold
                 ),
             }
-            folder = Path(self.checkpoint_dir) / f"learner_{number}_{per_fold}"
+            folder = Path(self.checkpoint_dir) / f"learner_{number}_{level}"
             checkpoints = RunCheckpoints(folder, label)
         # All classes see the same shares, so that their differences are their own.
-        seed = int(numpy_rng(self.key).integers(2**31))
-        resamples = Resamples(self.folded, per_fold, SHARE if is_part else 1.0, seed)
+        seed = int(numpy_rng(self.key).integers(2**31)) + level
+        resamples = Resamples(self.folded, per_fold, share, seed)
         members = learner.fit(
             key, resamples, self.context._replace(checkpoints=checkpoints)
         )
@@ -239,6 +253,26 @@ class _Run(NamedTuple):
         """Finds the weights of classes."""
         held_out = [raw.mean(axis=0) for _, raw in full.values()]
         return stack_weights(held_out, self.folded.counts)
+
+    def measure_curve(self, levels: list[dict[int, Fitted]]) -> LearningCurve:
+        """Measures the loss of stacks that see less and less, with their own weights."""
+        counts = self.folded.counts
+        losses = []
+        for level in levels:
+            held_out = [raw for _, raw in level.values()]
+            if not held_out:  # nothing can be fitted to so few: no learning is seen
+                losses.append(losses[-1])
+                continue
+            # Weights for one member alone, by rows that take turns.
+            turn = np.arange(len(counts.z)) % len(held_out[0])
+            single = [raw[turn, np.arange(len(turn))] for raw in held_out]
+            weights = stack_weights(single, counts)
+            stacks = [
+                pool_center(list(members), weights)
+                for members in zip(*held_out, strict=True)
+            ]
+            losses.append(np.mean([row_losses(raw, counts) for raw in stacks], axis=0))
+        return learning_curve(losses, source_sizes(counts))
 
     def _held_out(
         self, members: Members, per_fold: int

@@ -27,6 +27,7 @@ def _networks(
 LEARNERS: dict[str, Learner] = {
     "ridge": LinearLearner(),
     "splines": LinearLearner(num_knots=10),
+    "kernel": LinearLearner(num_landmarks=300),
     "trees": TreeLearner(),
     "networks": _networks("networks of all covariates", None, 64, 2, "relu", 1e-2, 0.7),
     "networks_2": _networks(

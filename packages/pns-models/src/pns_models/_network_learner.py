@@ -101,7 +101,7 @@ class NetworkLearner:
             raise UnsuitableError(
                 f"there are {units:,.0f} rows, and networks need {self.min_units:,}."
             )
-        recipe = _shorten(self.recipe, units)
+        recipe = _shorten(self.recipe, units * resamples.share)
         config = recipe.training
         assert config.max_steps is not None and config.batch_size is not None
         standardizer = make_standardizer(resamples.folded.counts)

@@ -1,7 +1,7 @@
 """Parts of the data, one for each member.
 
-A member sees the units outside its fold: all of them, or a random share. With a share, how
-far members lie from those that see everything shows the error of the latter, see `Stack`.
+A member sees the units outside its fold: all of them, or of a random share of the units,
+which is the same for one member of each fold. See `Stack` for what such members show.
 """
 
 import functools
@@ -23,8 +23,8 @@ class Resamples:
 
     Attributes:
       folded: the data.
-      member_fold: the fold that each member does not see; the first members are one for
-        each fold, in order.
+      member_fold: the fold that each member does not see. The first members are one for
+        each fold, in order, and share their units; so are the next.
       share: of the units outside its fold, those that a member sees.
       seed: decides which these are.
       cell: of each entry, its covariates: a row of `z`.
@@ -58,6 +58,7 @@ class Resamples:
         self._place = np.nonzero(self.total)
         self.cell, self.source, self.treatment, self.outcome = self._place
         self.seen = functools.lru_cache(1)(self._sum_seen)
+        self._thinned = functools.lru_cache(1)(self._thin)
 
     @functools.cached_property
     def z(self) -> Float[np.ndarray, "c d"]:
@@ -70,17 +71,23 @@ class Resamples:
         return self._sum(np.ones(len(self.folded.fold)))
 
     def weights(self, member: int) -> Float[np.ndarray, " e"]:
-        """Returns how many units of each entry a member sees; the same at every call.
+        """Returns how many units of each entry a member sees; the same at every call."""
+        fold = int(self.member_fold[member])
+        if self.share == 1:
+            return self.seen(fold)[self._place]
+        units = self._thinned(member // self.folded.num_folds)
+        return self._sum(self.folded.fold != fold, units)[self._place]
+
+    def _thin(self, number: int) -> Float[np.ndarray, "n counts"]:
+        """Draws a share of the units, the same for the members of all folds.
 
         Of a count that is not whole, the rest is seen or not as one unit.
         """
-        seen = self.seen(int(self.member_fold[member]))[self._place]
-        if self.share == 1:
-            return seen
-        rng = np.random.default_rng([self.seed, member])
-        whole = np.floor(seen)
+        rng = np.random.default_rng([self.seed, number])
+        units = flat_weights(self.folded.counts)
+        whole = np.floor(units)
         thinned = rng.binomial(whole.astype(int), self.share)
-        return thinned + (seen - whole) * (rng.random(seen.shape) < self.share)
+        return thinned + (units - whole) * (rng.random(units.shape) < self.share)
 
     def counts(self, member: int) -> Counts:
         """Returns what a member sees as counts of each cell."""
@@ -96,8 +103,14 @@ class Resamples:
         """Sums the counts of each cell outside a fold."""
         return self._sum(self.folded.fold != fold)
 
-    def _sum(self, chosen: Shaped[np.ndarray, " n"]) -> Counts:
+    def _sum(
+        self,
+        chosen: Shaped[np.ndarray, " n"],
+        units: Float[np.ndarray, "n counts"] | None = None,
+    ) -> Counts:
         cell, size = self.folded.cell, int(self.folded.cell.max()) + 1
-        columns = (flat_weights(self.folded.counts) * chosen[:, None]).T
-        sums = [np.bincount(cell, column, size) for column in columns]
+        units = flat_weights(self.folded.counts) if units is None else units
+        sums = [
+            np.bincount(cell, column, size) for column in (units * chosen[:, None]).T
+        ]
         return np.stack(sums, axis=1).reshape(size, -1, *BINARY.joint_shape)

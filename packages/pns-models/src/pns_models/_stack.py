@@ -5,18 +5,20 @@ w_c convex weights, one set for the log and one for the trial, the stack answers
 
     m = sum_c w_c m_c
 
-on the scale of raw numbers. How far m may be from the truth shows in three ways.
+on the scale of raw numbers. Where its error is large shows in two ways.
 
-- Noise. A member that saw a share q of the units differs from one that saw all by
-  (1 - q) / q times the variance of the latter, so deviations of such members s from their
+- Noise. Members that saw a share q of the units differ from those that saw all by
+  (1 - q) / q times the variance of the latter, so deviations of several shares from their
   mean are scaled by sqrt(q / (1 - q)).
-- Bias. A class that needs more units than there are is worse with fewer: the mean of the
-  members that saw a share, minus m. Draws use twice this difference, which is the bias if
-  it falls with the power 0.29 of the sample size; METHOD.md says how the 2 was chosen.
 - Differences of the classes, m_c - m.
 
-A draw adds all of them with independent normal multipliers; noise and differences of a
-class are multiplied by sqrt(w_c), which is the variance of a class drawn by its weight.
+Both are multiplied by sqrt(w_c), which is the variance of a class drawn by its weight. An
+error that all members share shows in neither, so a third part is the same for everyone:
+its variance is `_EVEN` times the average of the first two, over rows and raw numbers of a
+source. How large the error is in all, the learning curve says: in each source, the three
+parts are scaled by one factor so that draws have, on average, the loss that the curve
+expects the stack to have in excess of the truth. A draw adds all parts with independent
+normal multipliers.
 """
 
 import dataclasses
@@ -31,9 +33,10 @@ from scipy import optimize, special
 
 from pns_models._data import Counts, flat_weights
 from pns_models._learner import MEMBERS, Members
+from pns_models._learning_curve import SHARES
+from pns_models._rows import SOURCES
 
-SHARE = 0.25  # of the units, that members which show the error see
-_SHIFT = 2.0  # of the bias, in the difference between members that saw a share and all
+_EVEN = 4.0  # variance that is the same for everyone, beside what members show
 _ROWS = 4096  # that members answer at a time
 _SOME_ROWS = 65_536  # by which weights are chosen, at most
 
@@ -44,7 +47,9 @@ class Answers(NamedTuple):
     """What the classes say of some rows."""
 
     full: list[Raw]  # of each class, by members that saw everything outside their fold
-    part: list[Raw]  # of each class, by members that saw a share
+    part: list[
+        Float[np.ndarray, "shares n raw"]
+    ]  # of each class, by each share, a mean over its members
 
 
 class Linear(NamedTuple):
@@ -63,21 +68,100 @@ def ask(members: Members, z: Float[np.ndarray, "n d"]) -> Raw:
     return raw
 
 
-def pool(answers: Answers, weights: Float[np.ndarray, "classes sources"]) -> Linear:
-    """Pools what the classes say; see the module's docstring."""
+def _by_share(raw: Raw, members: Members) -> Float[np.ndarray, "shares n raw"]:
+    """Averages the members of all folds that see the same share of the units."""
+    num_folds = int(members.fold.max()) + 1
+    return raw.reshape(-1, num_folds, *raw.shape[1:]).mean(axis=1)
+
+
+def pool_center(
+    raw: Sequence[Float[np.ndarray, "n raw"]],
+    weights: Float[np.ndarray, "classes sources"],
+) -> Float[np.ndarray, "n raw"]:
+    """Averages the classes by their weights."""
+    return np.einsum("cr,cnr->nr", _by_number(weights), np.stack(raw))
+
+
+def _by_number(
+    weights: Float[np.ndarray, "*classes sources"],
+) -> Float[np.ndarray, "*classes raw"]:
+    """Repeats what belongs to a source for each of its raw numbers."""
     columns = np.repeat([0, 1], [BINARY.num_cells, BINARY.num_treatments])
-    weight = weights[:, columns].astype(np.float32)  # [classes, raw]
+    return weights[..., columns].astype(np.float32)
+
+
+class ErrorSize(NamedTuple):
+    """How large a stack's error is; see the module's docstring."""
+
+    scale: Float[np.ndarray, " sources"]  # of all parts
+    even: Float[np.ndarray, " sources"]  # deviation that is the same for everyone
+
+
+def pool(
+    answers: Answers,
+    weights: Float[np.ndarray, "classes sources"],
+    size: ErrorSize | None = None,
+) -> Linear:
+    """Pools what the classes say; see the module's docstring.
+
+    Args:
+      answers: of the classes.
+      weights: of the classes.
+      size: of the error; None leaves noise and differences as members show them.
+    """
     means = np.stack([raw.mean(axis=0) for raw in answers.full])
-    center = np.einsum("cr,cnr->nr", weight, means)
-    parts = np.stack([raw.mean(axis=0) for raw in answers.part])
-    shift = np.einsum("cr,cnr->nr", weight, parts - means)
-    factors = [np.float32(_SHIFT) * shift[None]]
-    roots = np.sqrt(weight)
-    factors.append(roots[:, None] * (means - center))
-    for root, raw, mean in zip(roots, answers.part, parts, strict=True):
-        size = SHARE / (1 - SHARE) / max(len(raw) - 1, 1)
-        factors.append(np.float32(np.sqrt(size)) * root * (raw - mean))
-    return Linear(center, np.moveaxis(np.concatenate(factors), 0, -1))
+    center = pool_center(list(means), weights)
+    roots = np.sqrt(_by_number(weights))
+    factors = [roots[:, None] * (means - center)]
+    for root, raw in zip(roots, answers.part, strict=True):
+        odds = SHARES[0] / (1 - SHARES[0]) / max(len(raw) - 1, 1)
+        factors.append(np.float32(np.sqrt(odds)) * root * (raw - raw.mean(axis=0)))
+    if size is not None:
+        even = np.diag(_by_number(size.even))[:, None]
+        factors.append(np.broadcast_to(even, (len(even), *center.shape)))
+    shown = np.moveaxis(np.concatenate(factors), 0, -1)
+    if size is not None:
+        shown = _by_number(size.scale)[:, None] * shown
+    return Linear(center, shown)
+
+
+def size_error(
+    shown: Linear, counts: Counts, excess: Float[np.ndarray, " sources"]
+) -> ErrorSize:
+    """Scales the error so that its mean loss over the units of a source is the excess.
+
+    To second order, an error e of a law's logits costs Var(e) / 2 under the law.
+
+    Args:
+      shown: held-out answers, with noise and differences as members show them.
+      counts: of the rows.
+      excess: of the loss.
+    """
+    log, trial = (np.asarray(part, np.float64) for part in counts[1:])
+    law = np.exp(_logs(shown.center))
+    cells, arms = np.split(law, [BINARY.num_cells], axis=1)
+    arms = arms.reshape(-1, *BINARY.joint_shape)
+    squares = np.square(shown.factors.astype(np.float64))
+    # The mean of a row's errors under its law moves no probability.
+    common = np.square(
+        np.einsum("nc,nck->nk", cells, shown.factors[:, : cells.shape[1]])
+    )
+    parts = [
+        (log.sum(axis=(1, 2)), cells, squares[:, : cells.shape[1]], common),
+        (trial.sum(axis=2), arms.prod(axis=2), squares[:, cells.shape[1] :], 0.0),
+    ]
+    scales, evens = [], []
+    for (units, weight, square, shared), target in zip(parts, excess, strict=True):
+        units = units.reshape(len(law), -1) / max(units.sum(), 1.0)
+        lost = np.square(weight) if weight is cells else np.zeros_like(weight)
+        variance = (units * (weight - lost)).sum()  # that an even error of 1 has
+        loss = (units * weight * square.sum(axis=2)).sum()
+        loss -= (units * np.sum(shared, axis=-1, keepdims=True)).sum()
+        even = np.sqrt(_EVEN * loss / variance) if loss > 0 else 1.0
+        total = loss + even**2 * variance
+        scales.append(np.sqrt(2 * target / total))
+        evens.append(even)
+    return ErrorSize(np.array(scales), np.array(evens))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,12 +173,14 @@ class Stack:
       full: members of each class that saw everything outside their fold.
       part: members that saw a share of it.
       weights: of each class, for the log and for the trial.
+      size: of the error.
     """
 
     names: tuple[str, ...]
     full: tuple[Members, ...]
     part: tuple[Members, ...]
     weights: Float[np.ndarray, "classes sources"]
+    size: ErrorSize
 
     def answer(self, z: Float[np.ndarray, "n d"]) -> Linear:
         """Pools what the classes say of rows."""
@@ -102,9 +188,10 @@ class Stack:
             pool(
                 Answers(
                     [ask(members, block) for members in self.full],
-                    [ask(members, block) for members in self.part],
+                    [_by_share(ask(members, block), members) for members in self.part],
                 ),
                 self.weights,
+                self.size,
             )
             for block in np.split(z, range(_ROWS, len(z), _ROWS))
         ]
@@ -112,12 +199,13 @@ class Stack:
 
     def disagreement(self, linear: Linear) -> Float[np.ndarray, " n"]:
         """Computes the standard deviation of the arms' logits among the classes."""
-        between = linear.factors[:, BINARY.num_cells :, 1 : 1 + len(self.names)]
-        return np.sqrt(np.square(between).sum(axis=2).mean(axis=1))
+        between = linear.factors[:, BINARY.num_cells :, : len(self.names)]
+        return np.sqrt(np.square(between).sum(axis=2).mean(axis=1)) / self.size.scale[1]
 
     def save(self, folder: Path) -> None:
         """Writes weights and members into a folder that exists."""
-        np.savez(folder / "stack.npz", weights=self.weights, names=self.names)
+        arrays = {"weights": self.weights, "names": self.names, **self.size._asdict()}
+        np.savez(folder / "stack.npz", **arrays)
         for number, pair in enumerate(zip(self.full, self.part, strict=True)):
             for name, members in zip(("full", "part"), pair, strict=True):
                 MEMBERS.save(members, folder / f"{name}_{number}")
@@ -127,22 +215,33 @@ class Stack:
         """Reads what `save` wrote."""
         with np.load(folder / "stack.npz", allow_pickle=False) as stored:
             weights, names = stored["weights"], tuple(stored["names"].tolist())
+            size = ErrorSize(stored["scale"], stored["even"])
         full, part = (
             tuple(MEMBERS.load(folder / f"{kind}_{i}") for i in range(len(names)))
             for kind in ("full", "part")
         )
-        return cls(names, full, part, weights)
+        return cls(names, full, part, weights, size)
 
 
 def source_losses(
     raw: Float[np.ndarray, "n raw"], counts: Counts
 ) -> Float[np.ndarray, " sources"]:
     """Computes the mean negative log-likelihood of the log and of the trial."""
-    logs = _logs(raw)
-    flat = flat_weights(counts).astype(np.float64)
-    size = BINARY.num_cells
-    parts = [(flat[:, :size], logs[:, :size]), (flat[:, size:], logs[:, size:])]
-    return np.array([-(w * log).sum() / (w.sum() or 1.0) for w, log in parts])
+    return row_losses(raw, counts).sum(axis=0) / source_sizes(counts)
+
+
+def row_losses(
+    raw: Float[np.ndarray, "n raw"], counts: Counts
+) -> Float[np.ndarray, "n sources"]:
+    """Sums the negative log-likelihood of the units of each row, by source."""
+    terms = -flat_weights(counts).astype(np.float64) * _logs(raw)
+    return terms.reshape(len(raw), len(SOURCES), -1).sum(axis=2)
+
+
+def source_sizes(counts: Counts) -> Float[np.ndarray, " sources"]:
+    """Counts the units of each source; 1 if there are none."""
+    sizes = np.array([np.sum(part, dtype=np.float64) for part in counts[1:]])
+    return np.where(sizes > 0, sizes, 1.0)
 
 
 def _logs(raw: Float[np.ndarray, "n raw"]) -> Float[np.ndarray, "n counts"]:

@@ -12,7 +12,7 @@ from pns_estimate.methods.protocol import (
     register_method,
     split_key,
 )
-from pns_estimate.methods.scaled import ScaledSampler
+from pns_estimate.methods.wrapper import ScaledSampler
 
 __all__ = [
     "METHODS",

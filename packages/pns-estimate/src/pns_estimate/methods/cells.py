@@ -31,28 +31,15 @@ def make_residual_sampler(
     folded: pm.FoldedCounts,
     least_cell_size: int,
     judged: Bool[np.ndarray, " n"] | None = None,
-    draw_scale: float | None = None,
 ) -> ResidualSampler:
     """Judges how far counts of cells are to be trusted, and adds them to a sampler.
 
-    Args:
-      rng: decides which rows are judged if there are many.
-      inner: the sampler without counts.
-      draws: [num_draws, number of judged rows], see `pns_infer.profile_residual`.
-      folded: the counts of all units.
-      least_cell_size: units from which on a cell's counts are kept.
-      judged: the rows whose outcomes the model did not see; all if None.
-      draw_scale: as for `pns_infer.profile_residual`.
+    The sampler's draws are of the rows that are judged, whose outcomes the model did not
+    see; see `pns_infer.profile_residual`.
     """
     counts, _, cell = folded
     profile = pi.profile_residual(
-        rng,
-        draws,
-        counts.observational,
-        counts.experimental,
-        cell,
-        judged,
-        draw_scale,
+        rng, draws, counts.observational, counts.experimental, cell, judged
     )
     totals = folded.cell_totals()
     cells = choose_cells(np.asarray(counts.z), cell, totals, least_cell_size)

@@ -23,6 +23,7 @@ from pns_estimate.methods.cells import (
 )
 from pns_estimate.methods.protocol import (
     SAMPLERS,
+    Encoded,
     MethodFit,
     Sampler,
     register_method,
@@ -45,13 +46,8 @@ def make_bootstrap(
 ) -> pi.BootstrapResult:
     """Solves the multiplier bootstrap of an anchored network.
 
-    Args:
-      key: decides the multipliers.
-      model: an anchored network; its draws are raw numbers for `pm.atoms_from_raw`.
-      counts: the units whose scores are resampled, on the scale of the data.
-      scope: 'full' or 'last_layer'.
-      num_draws: of the bootstrap.
-      config: curvature, damping, and when the solves stop.
+    The key decides the multipliers of the units' scores. Draws are raw numbers for
+    `pns_models.atoms_from_raw`, of all parameters or of the last layer alone.
 
     Example:
       >>> import jax
@@ -89,11 +85,8 @@ def make_bootstrap(
 
 def _make_problem(model: pm.FittedModel, scope: Scope) -> pi.BootstrapProblem:
     plain = model.plain_functions()
-    return pi.BootstrapProblem(
-        (plain.features, plain.head),
-        frozen_nll=plain.frozen_nll,
-        scope=scope,
-    )
+    parts = (plain.features, plain.head)
+    return pi.BootstrapProblem(parts, frozen_nll=plain.frozen_nll, scope=scope)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,13 +110,11 @@ class BootstrapSampler:
     shifts: Float[np.ndarray, "num_draws num_parameters"]
     scope: Scope
 
-    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+    def atoms(self, z: Encoded) -> pb.Atoms:
         """Estimates the atoms of each unit."""
         return self.model.atoms(z)
 
-    def draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pb.Atoms:
+    def draws(self, key: jax.Array, z: Encoded, num_draws: int) -> pb.Atoms:
         """Links raw numbers drawn to first order; all draws that were solved for."""
         del key, num_draws
         raw = pi.bootstrap_draws(
@@ -153,6 +144,7 @@ class NetworkSampler:
     """A fitted network; an index that is drawn fixes one law for everybody."""
 
     kind: ClassVar[str] = "network"
+    is_posterior = False  # draws vary as the estimate does
     model: pm.FittedModel
 
     @property
@@ -160,24 +152,17 @@ class NetworkSampler:
         """Whether the network has an index."""
         return self.model.is_epistemic
 
-    @property
-    def is_posterior(self) -> bool:
-        """Draws vary as the estimate does."""
-        return False
-
-    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+    def atoms(self, z: Encoded) -> pb.Atoms:
         """Estimates the atoms of each unit."""
         return self.model.atoms(z)
 
-    def draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pb.Atoms:
+    def draws(self, key: jax.Array, z: Encoded, num_draws: int) -> pb.Atoms:
         """Draws atoms [num_draws, n]."""
         linear = self.linear_draws(key, z, num_draws)
         return self.model.draws(key, z, num_draws) if linear is None else linear.atoms()
 
     def linear_draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+        self, key: jax.Array, z: Encoded, num_draws: int
     ) -> pi.LinearDraws | None:
         """Draws the weights of members; None for a network that is no ensemble."""
         if not isinstance(self.model.recipe.network, pm.EnsembleConfig):
@@ -292,12 +277,7 @@ def _as_network_recipe(recipe: pm.Recipe | NetworkRecipe) -> NetworkRecipe:
 def _add_counts(
     key: jax.Array, plain: MethodFit, rows: pm.Rows, least_cell_size: int | None
 ) -> MethodFit:
-    """Adds the counts of cells to a fit of one network, judged by held-out rows.
-
-    Returns:
-      The fit with a residual, calibrated; or without, if there are no counts to add or
-      nothing to judge them by.
-    """
+    """Adds the counts of cells to a fit of one network, if held-out rows can judge them."""
     inner = plain.sampler
     if least_cell_size is None or not inner.has_draws:
         return plain

@@ -9,7 +9,7 @@ sampler again.
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import numpy as np
@@ -18,7 +18,10 @@ import pns_infer as pi
 import pns_models as pm
 from jaxtyping import Float, Int
 
-from pns_estimate._errors import Setting, UserError
+from pns_estimate._errors import require
+
+Encoded = Float[np.ndarray, "n d"]
+"""Covariates of units as numbers."""
 
 
 class Sampler(Protocol):
@@ -44,13 +47,11 @@ class Sampler(Protocol):
         """
         ...
 
-    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+    def atoms(self, z: Encoded) -> pb.Atoms:
         """Estimates the atoms of each unit, as NumPy arrays [n]."""
         ...
 
-    def draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pb.Atoms:
+    def draws(self, key: jax.Array, z: Encoded, num_draws: int) -> pb.Atoms:
         """Draws atoms [num_draws, n]; a bootstrap gives as many as it solved for.
 
         A draw is one law for everybody: with the same key, draw number b of one block of
@@ -72,27 +73,16 @@ SAMPLERS: pm.Kinds[Sampler] = pm.Kinds("samplers")
 """Every kind of sampler that can be saved and loaded; `SAMPLERS.register` adds one."""
 
 
-@runtime_checkable
-class HasLinearDraws(Protocol):
-    """A sampler whose draws may be linear in few numbers, given z.
-
-    What wraps it then scales and shifts factors, not draws.
-    """
-
-    def linear_draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pi.LinearDraws | None:
-        """Returns the draws before the link; None if they are not linear."""
-        ...
-
-
 def linear_draws(
-    sampler: Sampler, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
+    sampler: Sampler, key: jax.Array, z: Encoded, num_draws: int
 ) -> pi.LinearDraws | None:
-    """Returns the draws of a sampler before the link; None if they are not linear."""
-    if not isinstance(sampler, HasLinearDraws):
-        return None
-    return sampler.linear_draws(key, z, num_draws)
+    """Returns the draws of a sampler before the link; None if they are not linear.
+
+    A sampler may have a method `linear_draws`: what wraps it then scales factors, not
+    draws.
+    """
+    own = getattr(sampler, "linear_draws", None)
+    return None if own is None else own(key, z, num_draws)
 
 
 class MethodFit(NamedTuple):
@@ -149,11 +139,8 @@ class Method(Protocol):
     ) -> Int[np.ndarray, " n"]:
         """Deals the rows of the tables to folds; what is held out are whole rows.
 
-        Args:
-          key: of the fit.
-          part: of each row: 0 in the log, 1 and 2 in the arms of the trial.
-          groups: of each row, a number; rows of a group are held out together.
-          recipe: the method's settings.
+        The part of a row is 0 in the log, and 1 or 2 in the arms of the trial. Rows with
+        the same number of a group are held out together.
         """
         ...
 
@@ -165,15 +152,10 @@ class Method(Protocol):
         progress: bool = False,
         checkpoint_dir: Path | None = None,
     ) -> MethodFit:
-        """Learns from all tables.
+        """Learns from the rows of all tables, with the folds that `deal` gave them.
 
-        Args:
-          key: decides all randomness.
-          rows: of all tables, with the folds that `deal` gave them.
-          recipe: the method's settings.
-          progress: whether to show a bar.
-          checkpoint_dir: of this fit alone; where to keep the state of training, and
-            to continue from. None keeps nothing.
+        The folder is of this fit alone: it keeps the state of training, to continue
+        from.
         """
         ...
 
@@ -201,8 +183,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
 def register_method(method: _Known) -> _Known:
     """Makes a method known by its name, to `PnsEstimator`, command and report.
 
-    Args:
-      method: see the protocol `Method`; its name must be new.
+    Its name must be new.
 
     Example:
       >>> import dataclasses
@@ -221,7 +202,5 @@ def register_method(method: _Known) -> _Known:
 
 def get_method(name: str) -> Method:
     """Returns the method of this name; the error for another one is the user's."""
-    if name not in _METHODS:
-        problem = f" must be one of {list(_METHODS)}, got {name!r}."
-        raise UserError(Setting("method"), problem)
+    require(name in _METHODS, "method", f"one of {', '.join(_METHODS)}", name)
     return _METHODS[name]

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ import pns_bounds as pb
 import pns_infer as pi
 from jaxtyping import Bool, Float, Int
 
-from pns_estimate.methods.protocol import SAMPLERS, Sampler, linear_draws
+from pns_estimate.methods.protocol import SAMPLERS, Encoded, Sampler, linear_draws
 from pns_estimate.methods.wrapper import Wrapper
 
 
@@ -23,7 +23,7 @@ class CellCounts:
     # Of each cell, observational `[x, y]` and experimental `[arm, y]`.
     counts: Float[np.ndarray, "num_cells counts"]
 
-    def find(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n counts"]:
+    def find(self, z: Encoded) -> Float[np.ndarray, "n counts"]:
         """Returns the counts of each row's cell; zeros if it is not known."""
         known = {name: i for i, name in enumerate(_names(self.z))}
         place = np.array([known.get(name, -1) for name in _names(z)], int)
@@ -49,19 +49,13 @@ class ResidualSampler(Wrapper):
         """Draws are the posterior of each cell's law."""
         return True
 
-    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
+    def atoms(self, z: Encoded) -> pb.Atoms:
         """Averages the sampler's atoms and the frequencies, as the draws do."""
         counts = self.cells.find(z)
-        return pi.residual_mean(
-            self.inner.atoms(z),
-            *_split(counts),
-            self.profile,
-            self._is_rare(counts),
-        )
+        atoms, is_rare = self.inner.atoms(z), self._is_rare(counts)
+        return pi.residual_mean(atoms, *_split(counts), self.profile, is_rare)
 
-    def draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pb.Atoms:
+    def draws(self, key: jax.Array, z: Encoded, num_draws: int) -> pb.Atoms:
         """Draws the sampler's atoms, then the law of each cell about them."""
         seed = int(np.asarray(jax.random.key_data(key)).astype(np.uint64).sum())
         number: dict[bytes, int] = {}  # of each cell, as they come
@@ -83,11 +77,7 @@ class ResidualSampler(Wrapper):
         return pb.Atoms(atoms.joint[:, place], atoms.mu[:, place])
 
     def _draw_inner(
-        self,
-        key: jax.Array,
-        z: Float[np.ndarray, "n d"],
-        num_draws: int,
-        seed: int,
+        self, key: jax.Array, z: Encoded, num_draws: int, seed: int
     ) -> tuple[pb.Atoms, pi.ResidualSettings]:
         """Draws settings, and the sampler's atoms scaled by them."""
         rng = np.random.default_rng(seed)
@@ -104,12 +94,6 @@ class ResidualSampler(Wrapper):
         """Tells which cells are rare; one that is not known is."""
         return counts.sum(axis=1) <= self.profile.rare_size
 
-    def change_linear(
-        self, z: Float[np.ndarray, "n d"], linear: pi.LinearDraws
-    ) -> None:
-        """Says that the law of a cell is not linear in few numbers."""
-        return
-
     def settings(self) -> Mapping[str, Any]:
         """Returns counts and profile."""
         return {
@@ -122,14 +106,11 @@ class ResidualSampler(Wrapper):
         }
 
     @classmethod
-    def from_settings(
-        cls, inner: Sampler, settings: dict[str, np.ndarray]
-    ) -> "ResidualSampler":
+    def from_settings(cls, inner: Sampler, settings: dict[str, np.ndarray]) -> Self:
         """Undoes `settings`."""
+        fields = [settings[name] for name in pi.ResidualSettings._fields]
         profile = pi.ResidualProfile(
-            pi.ResidualSettings(
-                *(settings[name] for name in pi.ResidualSettings._fields)
-            ),
+            pi.ResidualSettings(*fields),
             settings["weight"],
             settings["log_likelihood"],
             float(settings["rare_size"]),
@@ -137,30 +118,25 @@ class ResidualSampler(Wrapper):
         return cls(inner, CellCounts(settings["z"], settings["counts"]), profile)
 
 
-def _names(z: Float[np.ndarray, "n d"]) -> list[bytes]:
+def _names(z: Encoded) -> list[bytes]:
     """Hashes rows; -0.0 and 0.0 are one value."""
     rows = np.ascontiguousarray(z, np.float32) + np.float32(0)
     return [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows]
 
 
-def _split(
-    counts: Float[np.ndarray, "n counts"],
-) -> tuple[
-    Float[np.ndarray, "n treatments levels"], Float[np.ndarray, "n treatments levels"]
-]:
-    log, trial = np.split(counts, 2, axis=1)
-    shape = (-1, *pb.BINARY.joint_shape)
-    return log.reshape(shape), trial.reshape(shape)
+def _split(counts: Float[np.ndarray, "n counts"]) -> tuple[np.ndarray, np.ndarray]:
+    """Parts the counts of log and trial, each [n, treatments, levels]."""
+    parts = counts.reshape(-1, 2, *pb.BINARY.joint_shape)
+    return parts[:, 0], parts[:, 1]
 
 
 def choose_cells(
-    z: Float[np.ndarray, "n d"],
+    z: Encoded,
     cell: Int[np.ndarray, " n"],
     totals: Float[np.ndarray, "num_cells counts"],
     least_size: int,
 ) -> CellCounts:
     """Keeps the cells with enough units."""
-    first = np.full(len(totals), -1)
-    first[cell[::-1]] = np.arange(len(cell))[::-1]
+    first = np.unique(cell, return_index=True)[1]
     kept = totals.sum(axis=1) >= least_size
     return CellCounts(z[first[kept]], totals[kept])

@@ -13,9 +13,6 @@ from jaxtyping import Float
 
 from pns_estimate.methods.protocol import SAMPLERS
 
-# Of the stack's deviations; chosen with coverage in view.
-DRAW_SCALE = 1.2
-
 
 def link(raw: Float[np.ndarray, "n raw"]) -> pb.Atoms:
     """Turns free raw numbers into compatible atoms [n]."""
@@ -28,13 +25,13 @@ def draw(key: jax.Array, answer: pm.Linear, num_draws: int) -> pi.LinearDraws:
     """Draws the multipliers of a stack's deviations."""
     rank = answer.factors.shape[-1]
     normals = np.asarray(jax.random.normal(key, (num_draws, rank)), np.float32)
-    return pi.LinearDraws(answer.center, answer.factors, DRAW_SCALE * normals, "free")
+    return pi.LinearDraws(answer.center, answer.factors, normals, "free")
 
 
 @SAMPLERS.register
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackSampler:
-    """A stack whose noise, bias and disagreement stand for its error."""
+    """A stack with draws of its error."""
 
     kind: ClassVar[str] = "stack"
     has_draws = is_posterior = True

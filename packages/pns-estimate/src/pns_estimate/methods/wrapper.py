@@ -1,4 +1,4 @@
-"""What samplers around a sampler have in common."""
+"""Samplers around a sampler: what they share, and the one that scales draws."""
 
 import abc
 import dataclasses
@@ -10,9 +10,8 @@ import jax
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
-from jaxtyping import Float
 
-from pns_estimate.methods.protocol import SAMPLERS, Sampler, linear_draws
+from pns_estimate.methods.protocol import SAMPLERS, Encoded, Sampler, linear_draws
 
 _FILE = "settings.npz"
 
@@ -28,41 +27,6 @@ class Wrapper(abc.ABC):
     def has_draws(self) -> bool:
         """Whether the sampler inside has draws."""
         return self.inner.has_draws
-
-    @property
-    def is_posterior(self) -> bool:
-        """As the sampler inside."""
-        return self.inner.is_posterior
-
-    def atoms(self, z: Float[np.ndarray, "n d"]) -> pb.Atoms:
-        """Estimates the atoms of each unit, as the sampler inside does."""
-        return self.inner.atoms(z)
-
-    def draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pb.Atoms:
-        """Changes the draws inside; every draw stays a compatible law."""
-        linear = self.linear_draws(key, z, num_draws)
-        if linear is not None:
-            return linear.atoms()
-        return self.change_draws(z, self.inner.draws(key, z, num_draws))
-
-    def linear_draws(
-        self, key: jax.Array, z: Float[np.ndarray, "n d"], num_draws: int
-    ) -> pi.LinearDraws | None:
-        """Changes the draws inside before the link, if they are linear."""
-        linear = linear_draws(self.inner, key, z, num_draws)
-        return None if linear is None else self.change_linear(z, linear)
-
-    def change_draws(self, z: Float[np.ndarray, "n d"], draws: pb.Atoms) -> pb.Atoms:
-        """Changes draws [num_draws, n] that are not linear."""
-        raise NotImplementedError
-
-    def change_linear(
-        self, z: Float[np.ndarray, "n d"], linear: pi.LinearDraws
-    ) -> pi.LinearDraws | None:
-        """Changes linear draws; None if the result is not linear."""
-        raise NotImplementedError
 
     @abc.abstractmethod
     def settings(self) -> Mapping[str, Any]:
@@ -84,3 +48,46 @@ class Wrapper(abc.ABC):
         with np.load(folder / _FILE, allow_pickle=False) as stored:
             settings = {name: stored[name] for name in stored.files}
         return cls.from_settings(SAMPLERS.load(folder / "inner"), settings)
+
+
+@SAMPLERS.register
+@dataclasses.dataclass(frozen=True, eq=False)
+class ScaledSampler(Wrapper):
+    """Scales the draws of a sampler about their mean; a scale of 1 changes nothing."""
+
+    kind: ClassVar[str] = "scaled"
+    draw_scale: float = 1.0  # on the logit scale
+
+    @property
+    def is_posterior(self) -> bool:
+        """As the sampler inside."""
+        return self.inner.is_posterior
+
+    def atoms(self, z: Encoded) -> pb.Atoms:
+        """Estimates the atoms of each unit, as the sampler inside does."""
+        return self.inner.atoms(z)
+
+    def draws(self, key: jax.Array, z: Encoded, num_draws: int) -> pb.Atoms:
+        """Draws atoms and scales them; every draw stays a compatible law."""
+        if self.draw_scale == 1:
+            return self.inner.draws(key, z, num_draws)
+        linear = self.linear_draws(key, z, num_draws)
+        if linear is not None:
+            return linear.atoms()
+        return pi.scale_draws(self.inner.draws(key, z, num_draws), self.draw_scale)
+
+    def linear_draws(
+        self, key: jax.Array, z: Encoded, num_draws: int
+    ) -> pi.LinearDraws | None:
+        """Scales the draws inside before the link, if they are linear."""
+        linear = linear_draws(self.inner, key, z, num_draws)
+        return None if linear is None else linear.scale(self.draw_scale)
+
+    def settings(self) -> Mapping[str, Any]:
+        """Returns the scale."""
+        return {"draw_scale": self.draw_scale}
+
+    @classmethod
+    def from_settings(cls, inner: Sampler, settings: dict[str, np.ndarray]) -> Self:
+        """Undoes `settings`."""
+        return cls(inner, float(settings["draw_scale"]))

@@ -12,14 +12,7 @@ import pns_bounds as pb
 from jaxtyping import Bool, Float, Num
 
 from pns_infer.calibration.residual_profile import ResidualProfile, ResidualSettings
-from pns_infer.core.inputs import (
-    SOURCES,
-    checked_atoms,
-    map_threads,
-    trial_atoms,
-    trial_counts,
-    trial_laws,
-)
+from pns_infer.core import inputs
 
 Array = Any  # NumPy or JAX
 
@@ -46,32 +39,31 @@ def draw_residual(
       >>> round(float(drawn.mu[:, 0, 1].mean()), 2)  # (100 * 0.5 + 60) / (100 + 100)
       0.55
     """
-    draws = checked_atoms("draws", draws, ("num_draws", "n"))
+    draws = inputs.checked_atoms("draws", draws, ("num_draws", "n"))
     joint, mu = (np.asarray(part) for part in draws)
     num_draws, n = mu.shape[:2]
     if len(rngs) != n:
         raise pb.InputError("rngs", f"must be {n}, one for each cell, got {len(rngs)}.")
     _check_settings(settings, (1, num_draws))
-    counts = trial_counts(observational, experimental, n)
+    counts = inputs.trial_counts(observational, experimental, n)
     rare = _rare(is_rare, n)
     # The draws of a cell are contiguous in memory.
-    cells = np.empty(
-        (n, pb.BINARY.num_cells, num_draws), np.result_type(joint, np.float32)
-    )
-    arms = np.empty((n, pb.BINARY.num_treatments, num_draws), cells.dtype)
+    dtype = np.result_type(joint, np.float32)
+    cells = np.empty((n, pb.BINARY.num_cells, num_draws), dtype)
+    arms = np.empty((n, pb.BINARY.num_treatments, num_draws), dtype)
 
     def draw(i: int) -> None:
         factor = settings.rare_factor if rare[i] else np.ones(1)
         shapes = []
-        laws = trial_laws(pb.Atoms(joint[:, i], mu[:, i]))
-        for source, law, count in zip(SOURCES, laws, counts, strict=True):
+        laws = inputs.trial_laws(pb.Atoms(joint[:, i], mu[:, i]))
+        for source, law, count in zip(inputs.SOURCES, laws, counts, strict=True):
             strength, share = settings.of_source(source)
             prior = (strength * factor)[:, None, None] * law
             shapes.append(prior + share[:, None, None] * count[i])
         cells[i] = _draw_dirichlet(rngs[i], shapes[0])[0]
         arms[i] = _draw_dirichlet(rngs[i], shapes[1])[:, 1]
 
-    list(map_threads(draw, range(n)))
+    list(inputs.map_threads(draw, range(n)))
     drawn = np.moveaxis(cells.reshape(n, *pb.BINARY.joint_shape, num_draws), -1, 0)
     return pb.project_to_compatible(pb.Atoms(drawn, np.moveaxis(arms, -1, 0)))
 
@@ -99,18 +91,20 @@ def residual_mean(
       >>> round(float(found.mu[0, 1]), 3)  # weights 0.2, 0.5: 0.35 * 0.5 + 0.65 * 0.6
       0.565
     """
-    atoms = checked_atoms("atoms", atoms, ("n",))
+    atoms = inputs.checked_atoms("atoms", atoms, ("n",))
     _check_settings(profile.settings, (len(profile.weight),))
     n = len(atoms.mu)
     rare = _rare(is_rare, n)[:, None, None]
-    counts = trial_counts(observational, experimental, n)
+    counts = inputs.trial_counts(observational, experimental, n)
     laws = []
-    for source, law, count in zip(SOURCES, trial_laws(atoms), counts, strict=True):
+    for source, law, count in zip(
+        inputs.SOURCES, inputs.trial_laws(atoms), counts, strict=True
+    ):
         size = count.sum(axis=-1, keepdims=True)
         weight = profile.model_weight(source, size, rare)  # 1 without units
         mixed = weight * law + (1 - weight) * count / np.maximum(size, 1e-300)
         laws.append(mixed / mixed.sum(axis=-1, keepdims=True))
-    return trial_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
+    return inputs.trial_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
 
 
 def _rare(is_rare: Bool[np.ndarray, " n"] | None, n: int) -> Bool[np.ndarray, " n"]:

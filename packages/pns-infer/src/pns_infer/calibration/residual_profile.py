@@ -31,15 +31,7 @@ from jaxtyping import Bool, Float, Int, Num
 from scipy import special
 
 from pns_infer.calibration.draw_scale import from_raw, to_raw
-from pns_infer.core.inputs import (
-    Trials,
-    check_at_least,
-    check_shape,
-    checked_atoms,
-    sum_by,
-    trial_counts,
-    trial_laws,
-)
+from pns_infer.core import inputs
 
 Array = Any  # NumPy or JAX
 
@@ -58,21 +50,16 @@ _ALLOWED = 1.92  # log-likelihood ratio of a 95% interval
 class ResidualSettings(NamedTuple):
     """Settings of a local residual, one for each draw or for each point of a profile.
 
-    Attributes:
-      draw_scale: factor of the draws' deviations about their mean.
-      observational_strength: prior sample size of the model beside the log.
-      experimental_strength: the same beside the trial.
-      observational_share: part of the log's counts treated as new information.
-      experimental_share: the same of the trial's.
-      rare_factor: of both strengths, in rare cells.
+    A strength is the prior sample size of the model beside a source, a share the part of
+    the source's counts treated as new information.
     """
 
-    draw_scale: Float[np.ndarray, " n"]
+    draw_scale: Float[np.ndarray, " n"]  # of the draws' deviations about their mean
     observational_strength: Float[np.ndarray, " n"]
     experimental_strength: Float[np.ndarray, " n"]
     observational_share: Float[np.ndarray, " n"]
     experimental_share: Float[np.ndarray, " n"]
-    rare_factor: Float[np.ndarray, " n"]
+    rare_factor: Float[np.ndarray, " n"]  # of both strengths, in rare cells
 
     def of_source(
         self, source: str
@@ -84,15 +71,12 @@ class ResidualSettings(NamedTuple):
 class ResidualProfile(NamedTuple):
     """Cross-fitted likelihood over settings, those that matter.
 
-    Attributes:
-      settings: the points of the grid.
-      weight: of each point, likelihood times prior normalized to sum to 1.
-      log_likelihood: of each point, the pull of the sources to each other included.
-      rare_size: cells with at most so many units, of both sources together, are rare.
+    The pull of the sources to each other is part of the likelihood. Cells with at most
+    `rare_size` units, of both sources together, are rare.
     """
 
-    settings: ResidualSettings
-    weight: Float[np.ndarray, " n"]
+    settings: ResidualSettings  # the points of the grid
+    weight: Float[np.ndarray, " n"]  # likelihood times prior, normalized to sum to 1
     log_likelihood: Float[np.ndarray, " n"]
     rare_size: float
 
@@ -174,17 +158,12 @@ def profile_residual(
 ) -> ResidualProfile:
     """Computes the cross-fitted likelihood over all settings.
 
-    Args:
-      rng: decides which rows are judged if there are many.
-      draws: [num_draws, m] atoms of each judged row by a model that did not see it, and
-        predicts by its mean over all draws.
-      observational: counts `[..., x, y]` of each row: the units of one cell and one fold.
-      experimental: counts `[..., arm, y]`.
-      cell: of each row.
-      judged: which m rows are judged; all if None. The others lend their counts to the
-        judged rows of their cell.
-      draw_scale: of the draws' deviations about the mean of all; None judges it with the
-        rest.
+    A row holds the counts `[x, y]` and `[arm, y]` of the units of one cell and one fold.
+    Of these rows m are judged, all if `judged` is None; the others lend their counts to
+    the judged rows of their cell. Draws are [num_draws, m] atoms by a model that did not
+    see the row, and predicts by its mean over all draws; `draw_scale` is that of their
+    deviations about this mean, and judged with the rest if None. The generator decides
+    which rows are judged if there are many.
 
     Example:
       >>> draws = pb.Atoms(np.full((2, 80, 2, 2), 0.25), np.full((2, 80, 2), 0.5))
@@ -196,7 +175,7 @@ def profile_residual(
       >>> round(float(weight[values <= 128].sum()), 3)
       1.0
     """
-    draws = checked_atoms("draws", draws, ("num_draws", "m"))
+    draws = inputs.checked_atoms("draws", draws, ("num_draws", "m"))
     draws = pb.Atoms(*(np.asarray(part) for part in draws))
     num_draws, num_judged = draws.mu.shape[:2]
     if num_draws < 2:
@@ -209,12 +188,12 @@ def profile_residual(
             f"are of, got {judged.dtype} of shape {list(judged.shape)}, true for "
             f"{np.count_nonzero(judged)}.",
         )
-    own = trial_counts(observational, experimental, len(judged))
+    own = inputs.trial_counts(observational, experimental, len(judged))
     if not sum(part[judged].sum() for part in own) > 0:
         raise pb.InputError("counts", "hold no units to judge the residual by.")
-    check_shape("cell", cell, judged.shape)
+    inputs.check_shape("cell", cell, judged.shape)
     _, cell = np.unique(cell, return_inverse=True)
-    totals = [sum_by(cell, part)[cell] for part in own]
+    totals = [inputs.sum_by(cell, part)[cell] for part in own]
     others = [total - part for total, part in zip(totals, own, strict=True)]
     units, cell_size = (
         np.add(*(part.sum(axis=(1, 2)) for part in parts)) for parts in (own, totals)
@@ -237,17 +216,13 @@ def profile_residual(
 def _scales(
     draw_scale: float | None, num_draws: int
 ) -> tuple[Float[np.ndarray, " scales"], Float[np.ndarray, " scales"]]:
-    """Returns scales for the mean of a few draws, and those for the mean of all.
+    """Returns scales for the mean of `num_draws`, and those for the mean of all.
 
-    The variance of a few draws' mean about that of all is 1 / num_draws of a draw's.
-
-    Args:
-      draw_scale: for the mean of all; None for a grid.
-      num_draws: how many the few are.
+    The variance of the former mean about the latter is 1 / num_draws of a draw's.
     """
     if draw_scale is None:
         return _DRAW_SCALES, np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / num_draws, 0))
-    check_at_least("draw_scale", draw_scale, 0)
+    inputs.check_at_least("draw_scale", draw_scale, 0)
     scales = np.array([float(draw_scale)])
     return np.sqrt(scales**2 + 1 / num_draws), scales
 
@@ -273,7 +248,9 @@ def _laws(draws: pb.Atoms) -> list[_Law]:
     """Computes mean and variance of the draws, the mean on the scale of raw numbers."""
     mean = from_raw(to_raw(draws).mean(axis=0))
     laws = []
-    for drawn, law in zip(trial_laws(draws), trial_laws(mean), strict=True):
+    for drawn, law in zip(
+        inputs.trial_laws(draws), inputs.trial_laws(mean), strict=True
+    ):
         of_draws = np.var(drawn, axis=0, ddof=1).sum(axis=-1)
         of_outcome = (law * (1 - law)).sum(axis=-1)
         laws.append(_Law(law, of_draws / np.maximum(of_outcome, 1e-12)))
@@ -281,7 +258,11 @@ def _laws(draws: pb.Atoms) -> list[_Law]:
 
 
 def _grids(
-    law: _Law, own: Trials, rest: Trials, is_rare: Bool[np.ndarray, " n"], scale: float
+    law: _Law,
+    own: inputs.Trials,
+    rest: inputs.Trials,
+    is_rare: Bool[np.ndarray, " n"],
+    scale: float,
 ) -> Float[np.ndarray, "factors strengths shares"]:
     """Computes the log-likelihood of one source for every factor of rare cells."""
     law = _Law(law.mean, scale**2 * law.variance)
@@ -296,7 +277,10 @@ def _grids(
 
 
 def _likelihoods(
-    law: _Law, own: Trials, rest: Trials, strengths: Float[np.ndarray, " strengths"]
+    law: _Law,
+    own: inputs.Trials,
+    rest: inputs.Trials,
+    strengths: Float[np.ndarray, " strengths"],
 ) -> Float[np.ndarray, "strengths shares"]:
     """Sums over rows the logs of Dirichlet-multinomials.
 
