@@ -18,6 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from pns_experiments.counting import numpy_rng
 
@@ -75,7 +76,8 @@ def draw_refits(
       recipe: settings.
     """
     rng = numpy_rng(key)
-    drawn = [_refit(rng, tables, z, recipe.kind) for _ in range(recipe.num_refits)]
+    with threadpool_limits(1):  # threads of several processes would wait for each other
+        drawn = [_refit(rng, tables, z, recipe.kind) for _ in range(recipe.num_refits)]
     return pb.Atoms(*(np.stack(parts) for parts in zip(*drawn, strict=True)))
 
 

@@ -39,7 +39,7 @@ def test_atoms_are_those_of_the_mean_weighted_by_source():
     """Raw numbers by a loop over classes; the log decides cells, the trial arms."""
     stack, z = make_stack(), draw_people(50)
     raw = np.zeros((50, 6))
-    for members, weight in zip(stack.full, stack.weights, strict=True):
+    for members, weight in zip(stack.members, stack.weights, strict=True):
         mean = np.mean([one.raw(z)[0] for one in map(members.take, ([0], [1]))], axis=0)
         raw += np.repeat(weight, [4, 2]) * mean
     found = StackSampler(stack).atoms(z)

@@ -24,10 +24,10 @@ from pns_models._learner import Learner, Members, RunContext
 from pns_models._learning_curve import SHARES, LearningCurve, learning_curve
 from pns_models._resamples import Resamples
 from pns_models._stack import (
-    Answers,
     Linear,
     Stack,
     ask,
+    frequencies,
     pool,
     pool_center,
     row_losses,
@@ -81,7 +81,7 @@ def cross_fit(
     key: PRNGKeyArray,
     folded: FoldedCounts,
     learners: Sequence[Learner],
-    members_per_fold: int = 3,
+    members_per_fold: int = 2,
     progress: bool = True,
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
@@ -89,18 +89,19 @@ def cross_fit(
 ) -> CrossFit:
     """Fits learners of several classes, and stacks them by their held-out loss.
 
-    Each learner first fits one member per fold, which sees everything outside it. Classes
-    with weight in the stack then fit members that see a quarter of that, and others that
-    see a sixteenth, to show the error of the first: see `LearningCurve`. A learner that fails, or answers with numbers that are not finite, is left out
-    with a warning; one that is not made for such tables (`UnsuitableError`), without.
+    Each learner fits one member per fold, which sees everything outside it. Classes with
+    weight in the stack are then fitted to a quarter and to a sixteenth of that, and what
+    these fits lose says how large the error of the first is: see `LearningCurve`. A
+    learner that fails, or answers with numbers that are not finite, is left out with a
+    warning; one that is not made for such tables (`UnsuitableError`), without.
 
     Args:
       key: decides the members and what they see.
       folded: the data, from `Rows.folded`.
       learners: such as `LinearLearner`, `TreeLearner` and `NetworkLearner`.
-      members_per_fold: that see a share; at least 2.
+      members_per_fold: how many fits to each share do not see a fold.
       progress: show a bar; never shown off a terminal.
-      checkpoint_dir: where to keep the state of the run, two folders for each learner;
+      checkpoint_dir: where to keep the state of the run, three folders for each learner;
         if it holds the same run, the fit continues from there, to the same result.
       checkpoint_seconds: least time between two checkpoints.
       mesh: the devices to train on, from `make_mesh`; None takes all. The result is the
@@ -130,37 +131,26 @@ def cross_fit(
     context = RunContext(progress, checkpoint_seconds=checkpoint_seconds, mesh=mesh)
     run = _Run(key, folded, context, checkpoint_dir)
     full, problems = run.fit_all(dict(enumerate(learners)))
-    losses = {
-        number: source_losses(held_out.mean(axis=0), folded.counts)
-        for number, (_, held_out) in full.items()
-    }
+    losses = {i: source_losses(raw[0], folded.counts) for i, (_, raw) in full.items()}
     weights = run.weigh(full)
     pairs = zip(full, weights.max(axis=1), strict=True)
-    kept = {i: learners[i] for i, weight in pairs if weight >= _LEAST_WEIGHT}
-    part, more = run.fit_all(kept, SHARES[0], members_per_fold)
-    problems |= more
-    if len(part) < len(full):
-        full = {number: full[number] for number in part}
-        weights = run.weigh(full)
+    full = {i: full[i] for i, weight in pairs if weight >= _LEAST_WEIGHT}
+    weights = run.weigh(full)
     # A class that fails with so few units is missing there, as it would be missed.
-    least, _ = run.fit_all(
-        {i: learners[i] for i in part}, SHARES[1], members_per_fold, warn=False
-    )
-    curve = run.measure_curve([full, part, least])
-    answers = Answers(*([raw for _, raw in some.values()] for some in (full, part)))
-    shown = pool(answers, weights)
-    size = size_error(shown, folded.counts, curve.excess)
-    held_out = pool(answers, weights, size)
-    stack = Stack(
-        names=tuple(learners[number].name for number in full),
-        full=tuple(members for members, _ in full.values()),
-        part=tuple(members for members, _ in part.values()),
-        weights=weights,
-        size=size,
-    )
+    kept = {i: learners[i] for i in full}
+    fewer = [run.fit_all(kept, q, members_per_fold, warn=False)[0] for q in SHARES]
+    curve = run.measure_curve([full, *fewer])
+    raw = [raw[0] for _, raw in full.values()]
+    size = size_error(pool(raw, weights), folded.counts, curve.excess)
+    held_out = pool(raw, weights, size)
     by_number = dict(zip(full, weights, strict=True))
     return CrossFit(
-        stack=stack,
+        stack=Stack(
+            names=tuple(learners[number].name for number in full),
+            members=tuple(members for members, _ in full.values()),
+            weights=weights,
+            size=size,
+        ),
         folded=folded,
         held_out=held_out,
         curve=curve,
@@ -168,7 +158,7 @@ def cross_fit(
         classes=tuple(
             ClassResult(
                 name=learner.name,
-                losses=None if number in problems else losses[number],
+                losses=losses.get(number),
                 weights=by_number.get(number, np.zeros(len(weights.T))),
                 problem=problems.get(number, ""),
             )
@@ -251,8 +241,7 @@ class _Run(NamedTuple):
 
     def weigh(self, full: dict[int, Fitted]) -> Float[np.ndarray, "classes sources"]:
         """Finds the weights of classes."""
-        held_out = [raw.mean(axis=0) for _, raw in full.values()]
-        return stack_weights(held_out, self.folded.counts)
+        return stack_weights([raw[0] for _, raw in full.values()], self.folded.counts)
 
     def measure_curve(self, levels: list[dict[int, Fitted]]) -> LearningCurve:
         """Measures the loss of stacks that see less and less, with their own weights."""
@@ -260,9 +249,8 @@ class _Run(NamedTuple):
         losses = []
         for level in levels:
             held_out = [raw for _, raw in level.values()]
-            if not held_out:  # nothing can be fitted to so few: no learning is seen
-                losses.append(losses[-1])
-                continue
+            if not held_out:  # nothing can be fitted to so few: nothing is known
+                held_out = [frequencies(counts)[None]]
             # Weights for one member alone, by rows that take turns.
             turn = np.arange(len(counts.z)) % len(held_out[0])
             single = [raw[turn, np.arange(len(turn))] for raw in held_out]
@@ -303,9 +291,9 @@ def _check_arguments(
         raise pb.InputError(
             "folded", "must have at least 2 folds, got 1; see Rows.deal."
         )
-    if members_per_fold < 2:
+    if members_per_fold < 1:
         raise pb.InputError(
-            "members_per_fold", f"must be at least 2, got {members_per_fold}."
+            "members_per_fold", f"must be at least 1, got {members_per_fold}."
         )
     if not isinstance(learners, Sequence) or isinstance(learners, str) or not learners:
         raise pb.InputError("learners", "must be a sequence of one Learner or more.")

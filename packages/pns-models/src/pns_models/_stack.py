@@ -1,24 +1,21 @@
 """A stack: learners of several classes, pooled by how well they predict what is held out.
 
-With m_c the mean of the members of class c that saw everything outside their folds, and
-w_c convex weights, one set for the log and one for the trial, the stack answers with
+With m_c the mean of the members of class c, each of which saw everything outside its fold,
+and w_c convex weights, one set for the log and one for the trial, the stack answers with
 
     m = sum_c w_c m_c
 
-on the scale of raw numbers. Where its error is large shows in two ways.
+on the scale of raw numbers. Draws of its error have two parts.
 
-- Noise. Members that saw a share q of the units differ from those that saw all by
-  (1 - q) / q times the variance of the latter, so deviations of several shares from their
-  mean are scaled by sqrt(q / (1 - q)).
-- Differences of the classes, m_c - m.
+- Differences of the classes, sqrt(w_c) (m_c - m), whose variance is that of a class drawn
+  by its weight. They say where the error is large.
+- An error that all classes share shows in none of them, so a second part is the same for
+  everyone: its variance is `_EVEN` times the average of the first, over the rows and raw
+  numbers of a source.
 
-Both are multiplied by sqrt(w_c), which is the variance of a class drawn by its weight. An
-error that all members share shows in neither, so a third part is the same for everyone:
-its variance is `_EVEN` times the average of the first two, over rows and raw numbers of a
-source. How large the error is in all, the learning curve says: in each source, the three
-parts are scaled by one factor so that draws have, on average, the loss that the curve
-expects the stack to have in excess of the truth. A draw adds all parts with independent
-normal multipliers.
+How large the error is in all, the learning curve says: in each source, both parts are
+scaled by one factor, so that draws lose on average `_CAUTION` times what the curve expects
+the stack to lose to the truth. A draw adds all parts with independent normal multipliers.
 """
 
 import dataclasses
@@ -33,23 +30,14 @@ from scipy import optimize, special
 
 from pns_models._data import Counts, flat_weights
 from pns_models._learner import MEMBERS, Members
-from pns_models._learning_curve import SHARES
 from pns_models._rows import SOURCES
 
-_EVEN = 4.0  # variance that is the same for everyone, beside what members show
+_EVEN = 4.0  # variance that is the same for everyone, beside what classes show
+_CAUTION = 2.5  # of the expected excess: errors have longer tails than draws
 _ROWS = 4096  # that members answer at a time
 _SOME_ROWS = 65_536  # by which weights are chosen, at most
 
 Raw = Float[np.ndarray, "members n raw"]
-
-
-class Answers(NamedTuple):
-    """What the classes say of some rows."""
-
-    full: list[Raw]  # of each class, by members that saw everything outside their fold
-    part: list[
-        Float[np.ndarray, "shares n raw"]
-    ]  # of each class, by each share, a mean over its members
 
 
 class Linear(NamedTuple):
@@ -66,12 +54,6 @@ def ask(members: Members, z: Float[np.ndarray, "n d"]) -> Raw:
     with np.errstate(invalid="ignore"):  # infinite ones become NaN, which is told later
         cells -= special.logsumexp(cells, axis=-1, keepdims=True)
     return raw
-
-
-def _by_share(raw: Raw, members: Members) -> Float[np.ndarray, "shares n raw"]:
-    """Averages the members of all folds that see the same share of the units."""
-    num_folds = int(members.fold.max()) + 1
-    return raw.reshape(-1, num_folds, *raw.shape[1:]).mean(axis=1)
 
 
 def pool_center(
@@ -98,42 +80,37 @@ class ErrorSize(NamedTuple):
 
 
 def pool(
-    answers: Answers,
+    raw: Sequence[Float[np.ndarray, "n raw"]],
     weights: Float[np.ndarray, "classes sources"],
     size: ErrorSize | None = None,
 ) -> Linear:
     """Pools what the classes say; see the module's docstring.
 
     Args:
-      answers: of the classes.
+      raw: numbers of each class, means over its members.
       weights: of the classes.
-      size: of the error; None leaves noise and differences as members show them.
+      size: of the error; None leaves the differences as they are.
     """
-    means = np.stack([raw.mean(axis=0) for raw in answers.full])
-    center = pool_center(list(means), weights)
-    roots = np.sqrt(_by_number(weights))
-    factors = [roots[:, None] * (means - center)]
-    for root, raw in zip(roots, answers.part, strict=True):
-        odds = SHARES[0] / (1 - SHARES[0]) / max(len(raw) - 1, 1)
-        factors.append(np.float32(np.sqrt(odds)) * root * (raw - raw.mean(axis=0)))
-    if size is not None:
-        even = np.diag(_by_number(size.even))[:, None]
-        factors.append(np.broadcast_to(even, (len(even), *center.shape)))
-    shown = np.moveaxis(np.concatenate(factors), 0, -1)
-    if size is not None:
-        shown = _by_number(size.scale)[:, None] * shown
-    return Linear(center, shown)
+    center = pool_center(raw, weights)
+    factors = np.sqrt(_by_number(weights))[:, None] * (np.stack(raw) - center)
+    factors = np.moveaxis(factors, 0, -1)
+    if size is None:
+        return Linear(center, factors)
+    even = np.diag(_by_number(size.even))
+    even = np.broadcast_to(even, (len(center), *even.shape))
+    scale = _by_number(size.scale)[:, None]
+    return Linear(center, scale * np.concatenate([factors, even], axis=-1))
 
 
 def size_error(
     shown: Linear, counts: Counts, excess: Float[np.ndarray, " sources"]
 ) -> ErrorSize:
-    """Scales the error so that its mean loss over the units of a source is the excess.
+    """Scales the error to the excess: see the module's docstring.
 
     To second order, an error e of a law's logits costs Var(e) / 2 under the law.
 
     Args:
-      shown: held-out answers, with noise and differences as members show them.
+      shown: held-out answers, with the differences of the classes.
       counts: of the rows.
       excess: of the loss.
     """
@@ -159,7 +136,7 @@ def size_error(
         loss -= (units * np.sum(shared, axis=-1, keepdims=True)).sum()
         even = np.sqrt(_EVEN * loss / variance) if loss > 0 else 1.0
         total = loss + even**2 * variance
-        scales.append(np.sqrt(2 * target / total))
+        scales.append(np.sqrt(2 * _CAUTION * target / total))
         evens.append(even)
     return ErrorSize(np.array(scales), np.array(evens))
 
@@ -170,31 +147,22 @@ class Stack:
 
     Attributes:
       names: what each class is called.
-      full: members of each class that saw everything outside their fold.
-      part: members that saw a share of it.
+      members: of each class, one or more for each fold.
       weights: of each class, for the log and for the trial.
       size: of the error.
     """
 
     names: tuple[str, ...]
-    full: tuple[Members, ...]
-    part: tuple[Members, ...]
+    members: tuple[Members, ...]
     weights: Float[np.ndarray, "classes sources"]
     size: ErrorSize
 
     def answer(self, z: Float[np.ndarray, "n d"]) -> Linear:
         """Pools what the classes say of rows."""
-        blocks = [
-            pool(
-                Answers(
-                    [ask(members, block) for members in self.full],
-                    [_by_share(ask(members, block), members) for members in self.part],
-                ),
-                self.weights,
-                self.size,
-            )
-            for block in np.split(z, range(_ROWS, len(z), _ROWS))
-        ]
+        blocks = []
+        for block in np.split(z, range(_ROWS, len(z), _ROWS)):
+            raw = [ask(members, block).mean(axis=0) for members in self.members]
+            blocks.append(pool(raw, self.weights, self.size))
         return Linear(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
     def disagreement(self, linear: Linear) -> Float[np.ndarray, " n"]:
@@ -206,9 +174,8 @@ class Stack:
         """Writes weights and members into a folder that exists."""
         arrays = {"weights": self.weights, "names": self.names, **self.size._asdict()}
         np.savez(folder / "stack.npz", **arrays)
-        for number, pair in enumerate(zip(self.full, self.part, strict=True)):
-            for name, members in zip(("full", "part"), pair, strict=True):
-                MEMBERS.save(members, folder / f"{name}_{number}")
+        for number, members in enumerate(self.members):
+            MEMBERS.save(members, folder / f"members_{number}")
 
     @classmethod
     def load(cls, folder: Path) -> "Stack":
@@ -216,11 +183,8 @@ class Stack:
         with np.load(folder / "stack.npz", allow_pickle=False) as stored:
             weights, names = stored["weights"], tuple(stored["names"].tolist())
             size = ErrorSize(stored["scale"], stored["even"])
-        full, part = (
-            tuple(MEMBERS.load(folder / f"{kind}_{i}") for i in range(len(names)))
-            for kind in ("full", "part")
-        )
-        return cls(names, full, part, weights, size)
+        folders = (folder / f"members_{number}" for number in range(len(names)))
+        return cls(names, tuple(map(MEMBERS.load, folders)), weights, size)
 
 
 def source_losses(
@@ -242,6 +206,13 @@ def source_sizes(counts: Counts) -> Float[np.ndarray, " sources"]:
     """Counts the units of each source; 1 if there are none."""
     sizes = np.array([np.sum(part, dtype=np.float64) for part in counts[1:]])
     return np.where(sizes > 0, sizes, 1.0)
+
+
+def frequencies(counts: Counts) -> Float[np.ndarray, "n raw"]:
+    """Makes the raw numbers of a law that is the same for all rows: the frequencies."""
+    log, trial = (np.asarray(part).sum(axis=0) + 0.5 for part in counts[1:])
+    law = np.r_[np.log(log / log.sum()).ravel(), np.log(trial[:, 1] / trial[:, 0])]
+    return np.broadcast_to(law.astype(np.float32), (len(counts.z), len(law)))
 
 
 def _logs(raw: Float[np.ndarray, "n raw"]) -> Float[np.ndarray, "n counts"]:

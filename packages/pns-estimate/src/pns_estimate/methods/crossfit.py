@@ -33,14 +33,14 @@ class CrossFitRecipe:
     Attributes:
       learners: of the stack, see `pns_models.cross_fit`.
       num_folds: everybody is held out once.
-      members_per_fold: how many members of a class see a share of the same folds.
+      members_per_fold: how many fits to a share of the units show the learning curve.
       least_cell_size: units from which on the counts of a cell are used, and kept in
         saved models; None uses no counts.
     """
 
     learners: tuple[pm.Learner, ...] = tuple(pm.LEARNERS.values())
     num_folds: int = 5
-    members_per_fold: int = 3
+    members_per_fold: int = 2
     least_cell_size: int | None = LEAST_CELL_SIZE
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class CrossFitMethod:
         if least is not None and are_cells_shared(folded.cell_totals()):
             sampler = _add_counts(keys.calibrate, sampler, result, least)
         networks = [
-            each for each in result.stack.full if isinstance(each, pm.NetworkMembers)
+            each for each in result.stack.members if isinstance(each, pm.NetworkMembers)
         ]
         has_counts = isinstance(sampler, ResidualSampler)
         return MethodFit(
