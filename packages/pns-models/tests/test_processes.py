@@ -64,7 +64,9 @@ def test_if_a_process_dies_the_other_says_so(start, tmp_path):
     assert any(lost in line for line in survivor.stderr)
 
 
-def test_two_processes_go_on_from_their_checkpoint_to_the_result_of_one(start, tmp_path):
+def test_two_processes_go_on_from_their_checkpoint_to_the_result_of_one(
+    start, tmp_path
+):
     checkpoints, steps = tmp_path / "runs", 20
     two = start_two(start, tmp_path, steps, checkpoints)
     first = checkpoints / "learner_0_1" / "steps"

@@ -27,6 +27,7 @@ from pns_estimate.answers.prediction import Prediction, interval_table
 from pns_estimate.answers.question import Decision, Question, check_decision
 
 ASKED = "these people, by draws"
+STRONG = 0.1  # disagreement of learners, from which on people are counted
 _MOST_ROWS = 20_000  # of a kind
 _Part = TypeVar("_Part")
 
@@ -131,6 +132,7 @@ class Asked(NamedTuple):
     num_outside: int  # who have a covariate outside what training saw
     has_draws: bool  # of their probabilities
     has_population: bool  # whether the people of the tables are there, too
+    num_disagreed: int = 0  # about whom learners differ by more than `STRONG`
 
 
 class Checks(NamedTuple):
@@ -179,11 +181,13 @@ class Answers:
     @cached_property
     def asked(self) -> Asked:
         """The people asked about."""
+        differ = self.prediction.disagreement
         return Asked(
             len(self.prediction.people),
             int(self.prediction.is_outside.sum()),
             self.prediction.sampler.has_draws,
             self.population is not None,
+            0 if differ is None else int((differ > STRONG).sum()),
         )
 
     @cached_property

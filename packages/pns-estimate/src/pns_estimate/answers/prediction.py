@@ -26,7 +26,7 @@ from pns_estimate.answers.question import (
     find_estimand,
 )
 from pns_estimate.answers.subgroups import find_subgroups, weigh_rows
-from pns_estimate.methods import Sampler
+from pns_estimate.methods import Sampler, disagreement
 
 ENDS = ("lower", "upper", "bound_lower", "bound_upper")
 """Columns of every table of intervals: the interval, and the estimated bounds."""
@@ -155,6 +155,9 @@ class Prediction:
             binding_lower, binding_upper: the term that attains each end.
             is_empty: whether the ends cross, so that no value fits.
             is_outside: whether a covariate lies outside what training saw.
+            disagreement: by how much the learners of a stack differ about the person's
+              probabilities, 0.05 for five points; see `pns_models.Stack`. NaN if one
+              learner has all the weight. Methods without learners lack the column.
         """
         bounded = find_estimand(estimand)
         check_alpha(alpha)
@@ -172,7 +175,16 @@ class Prediction:
         columns["binding_lower"] = lower[result.binding_lower]
         columns["binding_upper"] = upper[result.binding_upper]
         columns["is_empty"] = result.is_empty
-        return self._table(columns).assign(is_outside=self.is_outside)
+        table = self._table(columns).assign(is_outside=self.is_outside)
+        if self.disagreement is None:
+            return table
+        return table.assign(disagreement=self.disagreement)
+
+    @functools.cached_property
+    def disagreement(self) -> Float[np.ndarray, " n"] | None:
+        """By how much learners differ about each person; None without learners."""
+        found = disagreement(self.sampler, self.z)
+        return None if found is None else found[self.place]
 
     def band(
         self, alpha: float = 0.05, estimand: EstimandLike = "pns", side: Side = "both"

@@ -19,6 +19,7 @@ from pns_estimate.answers.files import (
     check_people,
     show,
     show_averages,
+    show_doubts,
     write_intervals,
     write_tables,
 )
@@ -322,5 +323,6 @@ def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -
         _say("warning: the two tables contradict each other; see the report.")
     averages = show_averages(answers)
     parts = [show(first), "", f"{size:,} intervals: {text}"]
+    parts += [*filter(None, [show_doubts(answers)])]
     parts += ["", averages, ""] if averages else []
     return "\n".join([*parts, f"report: {out / 'report.html'}"])

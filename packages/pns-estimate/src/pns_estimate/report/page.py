@@ -8,7 +8,7 @@ import datetime
 import importlib.metadata
 from pathlib import Path
 
-from pns_estimate.answers.answers import Answers, Unanswered
+from pns_estimate.answers.answers import STRONG, Answers, Unanswered
 from pns_estimate.answers.population import SortedPeople
 from pns_estimate.report.averages import (
     average_table,
@@ -66,6 +66,7 @@ def make_page(answers: Answers) -> str:
         opening=make_opening(answers, words),
         question=question,
         shares=shares,
+        strong=STRONG,
         subgroups=subgroup_section(answers, words),
         summary=summary,
         tables=source_table(summary, words),
@@ -101,6 +102,8 @@ def make_numbers(answers: Answers) -> dict[str, Json]:
         "compatibility": dataclasses.asdict(summary.compatibility),
         "problems": list(summary.problems),
         "people": answers.asked.num_people,
+        "outside": answers.asked.num_outside,
+        "disagreed": answers.asked.num_disagreed,
         "made": _make_made(answers),
     }
 

@@ -126,6 +126,9 @@
     list.append(...held.estimands.map((one) => describe(one, at)));
     if (held.estimands[0].columns.is_outside[at])
       list.append(make("li", "A covariate lies outside what training saw."));
+    const differ = held.estimands[0].columns.disagreement?.[at];
+    if (differ != null)
+      list.append(make("li", `Learners differ by ${(100 * differ).toFixed(1)} points.`));
     answer.replaceChildren(make("p", `Row ${wanted}`), list);
   };
   field.addEventListener("input", find);
