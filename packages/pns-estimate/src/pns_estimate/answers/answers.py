@@ -129,7 +129,7 @@ class Asked(NamedTuple):
     """The people asked about."""
 
     num_people: int
-    num_outside: int  # who have a covariate outside what training saw
+    num_outside: int  # who have a covariate outside what a table holds
     has_draws: bool  # of their probabilities
     has_population: bool  # whether the people of the tables are there, too
     num_disagreed: int = 0  # about whom learners differ by more than `STRONG`

@@ -88,7 +88,7 @@ def show_doubts(answers: Answers) -> str:
     """Says of how many people the answers should be doubted, and why."""
     asked = answers.asked
     reasons = {
-        "have a covariate outside what training saw (is_outside)": asked.num_outside,
+        "have a covariate outside what a table holds (is_outside)": asked.num_outside,
         f"are people about whom learners differ by more than {100 * STRONG:g} points "
         "(disagreement)": asked.num_disagreed,
     }

@@ -118,7 +118,7 @@ class Prediction:
       people: the rows as they were given, covariates alone.
       z: [m, d] encoded covariates, each vector once.
       place: [n] of each person's covariates in z.
-      is_outside: [n] whether a covariate lies outside what training saw.
+      is_outside: [n] whether a covariate lies outside what one of the tables holds.
       sampler: estimates and draws atoms.
       draws: for each row of z, block by block.
       sample_size: number of units behind the estimates.
@@ -154,7 +154,9 @@ class Prediction:
             bound_lower, bound_upper: half-median-unbiased estimates of the sharp bounds.
             binding_lower, binding_upper: the term that attains each end.
             is_empty: whether the ends cross, so that no value fits.
-            is_outside: whether a covariate lies outside what training saw.
+            is_outside: whether a covariate lies outside what one of the tables holds: a
+              number beyond its range, a category that it lacks, or a missing value if it
+              misses none.
             disagreement: by how much the learners of a stack differ about the person's
               probabilities, 0.05 for five points; see `pns_models.Stack`. NaN if one
               learner has all the weight. Methods without learners lack the column.
