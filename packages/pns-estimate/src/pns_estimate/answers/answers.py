@@ -16,6 +16,7 @@ import pns_infer as pi
 
 from pns_estimate._errors import UserError, as_user_errors
 from pns_estimate._state import FitSummary
+from pns_estimate.answers.audit import Audit
 from pns_estimate.answers.population import (
     BOTH,
     COUNTED,
@@ -156,6 +157,7 @@ class Answers:
       prediction: the people asked about.
       population: the people of the tables; None if they are gone.
       decision: whom to treat; None if that is not asked.
+      audit: what an audit found; None if that is not asked.
     """
 
     question: Question
@@ -163,6 +165,7 @@ class Answers:
     prediction: Prediction
     population: Population | None = None
     decision: Decision | None = None
+    audit: Audit | Unanswered | None = None
 
     def __post_init__(self) -> None:
         """Raises unless question and decision make sense."""

@@ -170,7 +170,7 @@ class Prediction:
             options["sample_size"] = self.sample_size
             result = pi.intervals_from_draws(self.draws, alpha, **options)
         else:
-            result = _plug_in(bounded, self.sampler.atoms(self.z))
+            result = plug_in(bounded, self.sampler.atoms(self.z))
         lower = np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object)
         upper = np.array([*bounded.upper_labels, f"{bounded.ceiling:g}"], object)
         columns: dict[str, Any] = {end: getattr(result, end) for end in ENDS}
@@ -234,7 +234,7 @@ class Prediction:
         weights = _check_groups(weights, len(self.place))
         weights = np.stack([np.bincount(self.place, w, len(self.z)) for w in weights])
         if not self.sampler.has_draws:
-            ends = _plug_in(bounded, self.sampler.atoms(self.z))
+            ends = plug_in(bounded, self.sampler.atoms(self.z))
             share = weights / weights.sum(axis=1, keepdims=True)
             low, high = share @ ends.lower, share @ ends.upper
             return pi.AverageInterval(low, high, low, high, low > high)
@@ -308,7 +308,7 @@ class Prediction:
         )
 
 
-def _plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:
+def plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:
     """Takes the extreme terms of the estimates, uncorrected."""
     lower, upper = estimand.terms(atoms, undefined="limits")
     low = np.maximum(lower.max(axis=-1), estimand.floor)
