@@ -244,6 +244,15 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
             "leave out --covariates",
         ),
         ((*FIT, "--out=people.csv"), "is not an empty folder"),
+        (
+            (*FIT, "--audit", "--method=epinet", "--out=o"),
+            "--audit is for --method=crossfit.",
+        ),
+        ((*FIT, "--audit", *JOB, "--out=o"), "--audit runs in one process"),
+        (
+            ("--load=m", "--predict=people.csv", "--audit", "--out=o"),
+            "leave out --audit",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing_behind(
@@ -464,6 +473,19 @@ def test_the_question_of_the_command_reaches_the_report(folder, in_process):
     assert summary["mean_width"]["harm"] == pytest.approx(width)
     assert summary["made"]["alpha"] == 0.2 and summary["made"]["estimand"] == "harm"
     assert summary["people"] == 40 and 0 <= summary["surely_above"] <= 40
+
+
+def test_an_audit_is_in_the_report_the_numbers_and_on_stdout(folder, in_process):
+    done = in_process(
+        *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=300"),
+        *("--audit", "--alpha=0.1", "--estimand=harm", "--out=audited"),
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "audited" / "summary.json").read_text())["audit"]
+    assert found["alpha"] == 0.1 and found["estimand"] == "harm"
+    assert found["num_people"] == 1000
+    assert f"{found['coverage']:.1%} of the intervals" in done.stdout
+    assert "An audit of" in (folder / "audited" / "report.html").read_text()
 
 
 def test_a_trial_that_looks_stratified_is_warned_of_in_one_line(folder, in_process):

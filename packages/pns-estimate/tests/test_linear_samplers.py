@@ -9,6 +9,7 @@ import pns_infer as pi
 import pns_models as pm
 import pytest
 from pns_estimate.answers.prediction import Draws
+from pns_estimate.methods import disagreement
 from pns_estimate.methods.network import NetworkSampler
 from pns_estimate.methods.residual import CellCounts, ResidualSampler
 from pns_estimate.methods.stack import StackSampler
@@ -145,3 +146,17 @@ def test_other_people_or_another_seed_compile_nothing(inner, wrap, num_compiled)
     assert num_compiled() == compiled
     jax.jit(lambda x: x + 1)(1.0)
     assert num_compiled() > compiled  # a program is seen
+
+
+def test_wrappers_hand_on_the_disagreement_of_a_stack_and_of_nothing_else(model):
+    z, stack = draw_people(30), make_stack()
+    wanted = stack.disagreement(z)
+    assert wanted.min() > 0
+    inner = StackSampler(stack)
+    for sampler in (inner, add_scale(inner), add_scale(add_counts(inner))):
+        np.testing.assert_array_equal(disagreement(sampler, z), wanted)
+    assert disagreement(add_scale(add_counts(NetworkSampler(model))), z) is None
+    parts = ("names", "full", "part", "weights")
+    one = {name: getattr(stack, name)[:1] for name in parts}
+    alone = add_scale(StackSampler(dataclasses.replace(stack, **one)))
+    assert np.isnan(disagreement(alone, z)).all()

@@ -8,8 +8,13 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 import pytest
+from pns_estimate.answers.files import show_doubts
 from pns_estimate.answers.prediction import Draws
-from small_tables import draw_table
+from pns_estimate.methods import ScaledSampler
+from pns_estimate.methods.stack import StackSampler
+from pns_estimate.report.page import make_numbers, make_page
+from small_stacks import make_stack
+from small_tables import draw_table, fit
 
 
 def count_draws(prediction):
@@ -133,3 +138,44 @@ def test_a_zero_cell_in_one_draw_of_one_person_ends_no_call(
     assert answer[["lower", "upper"]].notna().all(axis=None)
     assert np.isfinite(odd.average(estimand="pn").upper)
     assert odd.band(estimand="pn")["lower"].notna().all()
+
+
+@pytest.fixture(scope="module")
+def stacked(tables):
+    """A fit whose sampler is a stack that nothing was trained for."""
+    estimator = fit(*tables)
+    sampler = StackSampler(make_stack(estimator._state.encoder.width))
+    estimator._state = estimator._state._replace(sampler=ScaledSampler(sampler, 1.0))
+    return estimator
+
+
+def test_the_disagreement_of_learners_is_a_column_of_every_table_of_people(
+    stacked, linear, people, tmp_path
+):
+    """Asked of the stack person by person; some people share covariates."""
+    people = pd.concat([people, people.iloc[:5]])
+    table, encoder = stacked.intervals(people), stacked._state.encoder
+    stack = stacked._state.sampler.inner.stack
+    for row, found in enumerate(table["disagreement"]):
+        z, _ = encoder.encode(people.iloc[[row]], "people")
+        np.testing.assert_allclose(found, stack.disagreement(z)[0], rtol=1e-5)
+    assert table["disagreement"].nunique() == len(people.drop_duplicates()) > 20
+    stacked.write_intervals(tmp_path / "people.parquet", people)
+    streamed = pd.read_parquet(tmp_path / "people.parquet")
+    pd.testing.assert_frame_equal(streamed, table.reset_index(drop=True))
+    assert "disagreement" not in linear.intervals(people)
+
+
+def test_the_report_counts_people_about_whom_learners_differ(stacked, people, tmp_path):
+    found = stacked.intervals(people)["disagreement"]
+    number = int((found > 0.1).sum())
+    assert 0 < number < len(people)
+    answers = stacked.answers(people)
+    assert answers.asked.num_disagreed == number
+    assert make_numbers(answers)["disagreed"] == number
+    text = f"About {number} people the learners differ by more than 10 points"
+    assert text in " ".join(make_page(answers).split())
+    doubts = show_doubts(answers)
+    assert doubts.startswith(f"{number} of the {len(people)} people (the rows given)")
+    one = dataclasses.replace(answers, prediction=stacked.predict(people[found < 0.1]))
+    assert show_doubts(one) == "" and "the learners differ" not in make_page(one)

@@ -159,9 +159,42 @@ def test_missing_values_and_unseen_categories_follow_the_policy(tables, people, 
     rows.loc[1, "age"] = np.nan
     rows.loc[2, "age"] = 150
     answer = estimator.intervals(rows)
-    assert answer["is_outside"].tolist()[:4] == [True, False, True, False]
+    assert answer["is_outside"].tolist()[:4] == [True, True, True, False]
     with pytest.raises(pe.UserError, match="not in the training.*atlantis.*unseen="):
         linear.intervals(rows.dropna().assign(age=30.0))
+
+
+CHANGES = {
+    "too old": (lambda table: table["age"] > 60, {}),
+    "too young": (lambda table: table["age"] < 28, {}),
+    "of another region": (lambda table: table["region"] == "west", {}),
+    "of no age": (lambda table: table["age"].isna(), {"missing": "indicator"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pns_estimate.TableWarning")
+@pytest.mark.parametrize("source", [0, 1])
+@pytest.mark.parametrize("change", list(CHANGES))
+def test_a_person_is_outside_if_one_table_has_nobody_like_them(
+    tables, people, change, source, tmp_path
+):
+    """Rows are taken out of one table; the other still has them."""
+    is_gone, policy = CHANGES[change]
+    changed = list(tables)
+    if policy == {"missing": "indicator"}:
+        changed = [t.assign(age=t["age"].where(t["age"] != 30)) for t in tables]
+        people = people.assign(age=people["age"].where(people["age"] != 30).tolist())
+        people.loc[3, "age"] = None
+    gone = is_gone(people)
+    assert 0 < gone.sum() < len(people)
+    changed[source] = changed[source][~is_gone(changed[source])]
+    estimator = fit(*changed, **policy)
+    assert estimator.intervals(people)["is_outside"].tolist() == gone.tolist()
+    estimator.save(tmp_path / "model")
+    again = pe.PnsEstimator.load(tmp_path / "model").intervals(people)
+    assert again["is_outside"].tolist() == gone.tolist()
+    whole = [t.assign(age=t["age"].where(t["age"] != 30)) for t in tables]
+    assert not fit(*whole, missing="indicator").intervals(people)["is_outside"].any()
 
 
 def bad_tables(tables):

@@ -10,7 +10,7 @@ import pytest
 from pns_models import _stack
 from pns_models._learner import RunContext
 from pns_models._links import log_probabilities
-from scipy import optimize
+from scipy import optimize, special
 
 SOURCE = np.array([0, 0, 0, 0, 1, 1])  # of each raw number
 
@@ -259,13 +259,22 @@ def test_a_stack_pools_what_its_members_say(stack, small, monkeypatch):
             np.testing.assert_allclose(part, other, atol=1e-5)
 
 
-def test_disagreement_is_the_deviation_of_the_arms_among_classes(stack, small):
+def test_disagreement_is_the_largest_deviation_of_a_probability_among_classes(
+    stack, small, monkeypatch
+):
+    """By a loop over rows, and of two classes: their distance times sqrt(w (1 - w))."""
     z = small.tables()[0][0][:20]
-    found = stack.disagreement(stack.answer(z))
-    arms = np.stack([members.raw(z).mean(axis=0)[:, 4:] for members in stack.members])
-    weight = stack.weights[:, 1][:, None, None]
-    variance = (weight * arms**2).sum(axis=0) - (weight * arms).sum(axis=0) ** 2
-    np.testing.assert_allclose(found, np.sqrt(variance.mean(axis=1)), atol=1e-3)
+    first, second = (members.raw(z).mean(axis=0) for members in stack.members)
+    expected = []
+    for one, other in zip(first, second, strict=True):
+        cells = special.softmax(one[:4]) - special.softmax(other[:4])
+        arms = special.expit(one[4:]) - special.expit(other[4:])
+        roots = np.sqrt(stack.weights.prod(axis=0))
+        expected.append(max([*roots[0] * np.abs(cells), *roots[1] * np.abs(arms)]))
+    assert len(set(np.round(expected, 4))) > 5
+    for size in (4096, 16):
+        monkeypatch.setattr(_stack, "_ROWS", size)
+        np.testing.assert_allclose(stack.disagreement(z), expected, atol=1e-6)
 
 
 def test_a_saved_stack_answers_alike(stack, small, tmp_path):

@@ -22,7 +22,8 @@ from pns_estimate._state import (
     load_state,
     save_state,
 )
-from pns_estimate.answers.answers import Answers
+from pns_estimate.answers.answers import Answers, Unanswered
+from pns_estimate.answers.audit import Audit, run_audit
 from pns_estimate.answers.files import StreamedAnswers, stream_intervals
 from pns_estimate.answers.population import Population
 from pns_estimate.answers.prediction import Draws, Prediction
@@ -310,6 +311,41 @@ class PnsEstimator(Settings):
         """Returns the test of whether the two tables contradict each other."""
         return self.summary_.compatibility
 
+    def audit(
+        self,
+        num_tables: int = 1,
+        alpha: float = 0.05,
+        estimand: EstimandLike = "pns",
+        num_people: int = 1000,
+    ) -> Audit:
+        """Counts how often intervals cover on tables drawn from the fit itself.
+
+        Log and trial are drawn from the fitted law at the covariates of the tables, with
+        as many rows and the same arms, and fitted again with the same settings, which
+        takes as long as `fit` for each pair. A fitted law is smoother than the real one,
+        so the coverage is optimistic: a low figure is a warning, a high one is no proof.
+
+        Args:
+          num_tables: pairs of tables to draw.
+          alpha: the probability of missing.
+          estimand: as for `Prediction.intervals`.
+          num_people: how many people of the tables to ask about, at random.
+
+        Returns:
+          An `Audit`: set coverage, also by thirds of the intervals' width and of the
+          learners' disagreement, and widths beside those of the identified sets.
+        """
+        sampler = self._fitted().sampler
+        if self._population is None:
+            raise UserError(
+                "an audit needs the tables, which only the method 'crossfit' keeps, right "
+                "after fit; a loaded model has none: fit again and audit that."
+            )
+        settings = self.get_params()
+        check_settings(settings)
+        asked = (num_tables, alpha, estimand, num_people)
+        return run_audit(self._population, sampler, settings, *asked)
+
     def write_intervals(
         self,
         path: Any,
@@ -375,15 +411,16 @@ class PnsEstimator(Settings):
         threshold: float | None = None,
         outcome_is_bad: bool | None = None,
         summary_path: Any = None,
+        audit: Audit | None = None,
     ) -> None:
         """Writes one self-contained HTML file, and its numbers as JSON if that is wanted.
 
         It is about rows, or a sample of the training people, and says whom to treat if a
         decision is given. Estimand, target, alpha, threshold and outcome_is_bad are
-        explained in `Question`.
+        explained in `Question`. What `audit` found is shown if it is given.
         """
         question = Question(estimand, target, alpha, threshold, outcome_is_bad)
-        answers = self.answers(rows, question, decision)
+        answers = self.answers(rows, question, decision, audit)
         write_report(Path(path), answers)
         if summary_path is not None:
             write_numbers(Path(summary_path), answers)
@@ -393,6 +430,7 @@ class PnsEstimator(Settings):
         rows: Any = None,
         question: Question | None = None,
         decision: Decision | None = None,
+        audit: Audit | Unanswered | None = None,
     ) -> Answers:
         """Collects all that a report shows; each part is computed when it is read.
 
@@ -409,7 +447,8 @@ class PnsEstimator(Settings):
             about = "a sample of the people of both tables"
             question = dataclasses.replace(question, about=about)
         people = self.predict(rows)
-        return Answers(question, self.summary_, people, self._population, decision)
+        asked = (question, self.summary_, people, self._population, decision, audit)
+        return Answers(*asked)
 
     def save(self, folder: Any) -> None:
         """Writes the estimator to a new folder; no training data are in it."""

@@ -15,7 +15,13 @@ import pns_models as pm
 from pns_estimate._errors import InterruptedFitError, UserError
 from pns_estimate._state import Compatibility, FittedState, summarize_fit
 from pns_estimate.answers.population import Population
-from pns_estimate.methods import Method, ScaledSampler, get_method, split_key
+from pns_estimate.methods import (
+    Method,
+    MethodFit,
+    ScaledSampler,
+    get_method,
+    split_key,
+)
 from pns_estimate.tables.preparation import PreparedTables, few_rows_as_user_error
 
 
@@ -111,18 +117,15 @@ def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatib
     )
 
 
-def fit_tables(
-    prepared: PreparedTables, settings: Mapping[str, Any]
-) -> tuple[FittedState, Population | None]:
-    """Fits a method to two tables.
+def fit_sampler(
+    key: jax.Array, rows: pm.Rows, settings: Mapping[str, Any]
+) -> tuple[MethodFit, pi.DrawCalibration | None, ScaledSampler]:
+    """Fits a method to rows.
 
     Draws are scaled by the largest factor that held-out units allow, if that is wanted.
-    Returns what predictions need, and everybody to average over; None if not all were
-    held out.
     """
-    method, seed = get_method(settings["method"]), int(settings["seed"])
+    method, folder = get_method(settings["method"]), settings["checkpoint_dir"]
     recipe = method.recipe if settings["recipe"] is None else settings["recipe"]
-    key, rows, folder = jax.random.key(seed), prepared.rows, settings["checkpoint_dir"]
     if folder is not None:
         folder = Path(folder) / _name_fit(key, rows, method, recipe)
     with few_rows_as_user_error():
@@ -139,10 +142,24 @@ def fit_tables(
         purpose = split_key(key).calibrate
         calibration = calibrate_sampler(purpose, sampler, standardizer, held_out)
         draw_scale = calibration.interval[1]
+    return learned, calibration, ScaledSampler(sampler, draw_scale)
+
+
+def fit_tables(
+    prepared: PreparedTables, settings: Mapping[str, Any]
+) -> tuple[FittedState, Population | None]:
+    """Fits a method to two tables.
+
+    Returns what predictions need, and everybody to average over; None if not all were
+    held out.
+    """
+    method, seed = get_method(settings["method"]), int(settings["seed"])
+    key, rows = jax.random.key(seed), prepared.rows
+    learned, calibration, sampler = fit_sampler(key, rows, settings)
     compatibility = run_compatibility_test(jax.random.fold_in(key, 1), prepared)
     state = FittedState(
         encoder=prepared.meaning.encoder,
-        sampler=ScaledSampler(sampler, draw_scale),
+        sampler=sampler,
         sample_size=float(rows.weights.sum()),
         summary=summarize_fit(
             prepared, method, learned, calibration, compatibility, seed

@@ -81,10 +81,10 @@ def check_settings(settings: dict[str, Any]) -> None:
     method, num_draws, seed = (settings[n] for n in ("method", "num_draws", "seed"))
     require(isinstance(method, str), "method", "a name", method)
     enough = f"a whole number of at least {_LEAST_DRAWS}"
-    is_enough = _is_whole(num_draws) and num_draws >= _LEAST_DRAWS
+    is_enough = is_whole(num_draws) and num_draws >= _LEAST_DRAWS
     require(is_enough, "num_draws", enough, num_draws)
     inside = f"a whole number from 0 to {_SEEDS - 1}"
-    require(_is_whole(seed) and 0 <= seed < _SEEDS, "seed", inside, seed)
+    require(is_whole(seed) and 0 <= seed < _SEEDS, "seed", inside, seed)
     for name in ("calibrate", "progress"):
         is_said = settings[name] in (True, False)
         require(is_said, name, "True or False", settings[name])
@@ -105,7 +105,8 @@ def _defaults(kind: type) -> dict[str, Any]:
     return {argument.name: argument.default for argument in arguments}
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
+    """Tells whether a value is a whole number, and not a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 

@@ -19,7 +19,7 @@ the stack to lose to the truth. A draw adds all parts with independent normal mu
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,16 +159,29 @@ class Stack:
 
     def answer(self, z: Float[np.ndarray, "n d"]) -> Linear:
         """Pools what the classes say of rows."""
-        blocks = []
-        for block in np.split(z, range(_ROWS, len(z), _ROWS)):
-            raw = [ask(members, block).mean(axis=0) for members in self.members]
-            blocks.append(pool(raw, self.weights, self.size))
+        blocks = [pool(raw, self.weights, self.size) for raw in self._ask(z)]
         return Linear(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
-    def disagreement(self, linear: Linear) -> Float[np.ndarray, " n"]:
-        """Computes the standard deviation of the arms' logits among the classes."""
-        between = linear.factors[:, BINARY.num_cells :, : len(self.names)]
-        return np.sqrt(np.square(between).sum(axis=2).mean(axis=1)) / self.size.scale[1]
+    def _ask(
+        self, z: Float[np.ndarray, "n d"]
+    ) -> Iterator[list[Float[np.ndarray, "some raw"]]]:
+        """Asks each class, some rows at a time."""
+        for block in np.split(z, range(_ROWS, len(z), _ROWS)):
+            yield [ask(members, block).mean(axis=0) for members in self.members]
+
+    def disagreement(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Computes by how much the classes differ about the probabilities of rows.
+
+        It is the standard deviation of a probability among the classes, drawn by their
+        weights; the largest of the six atoms. 0.05 means five points.
+        """
+        weights = np.repeat(self.weights, BINARY.num_cells, axis=1)[:, None]
+        found = []
+        for raw in self._ask(z):
+            laws = np.exp(np.stack([_logs(each) for each in raw]))
+            variance = (weights * np.square(laws - (weights * laws).sum(axis=0))).sum(0)
+            found.append(np.sqrt(variance.max(axis=1)))
+        return np.concatenate(found)
 
     def save(self, folder: Path) -> None:
         """Writes weights and members into a folder that exists."""

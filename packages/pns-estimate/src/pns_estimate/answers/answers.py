@@ -16,6 +16,7 @@ import pns_infer as pi
 
 from pns_estimate._errors import UserError, as_user_errors
 from pns_estimate._state import FitSummary
+from pns_estimate.answers.audit import Audit
 from pns_estimate.answers.population import (
     BOTH,
     COUNTED,
@@ -27,6 +28,7 @@ from pns_estimate.answers.prediction import Prediction, interval_table
 from pns_estimate.answers.question import Decision, Question, check_decision
 
 ASKED = "these people, by draws"
+STRONG = 0.1  # disagreement of learners, from which on people are counted
 _MOST_ROWS = 20_000  # of a kind
 _Part = TypeVar("_Part")
 
@@ -128,9 +130,10 @@ class Asked(NamedTuple):
     """The people asked about."""
 
     num_people: int
-    num_outside: int  # who have a covariate outside what training saw
+    num_outside: int  # who have a covariate outside what a table holds
     has_draws: bool  # of their probabilities
     has_population: bool  # whether the people of the tables are there, too
+    num_disagreed: int = 0  # about whom learners differ by more than `STRONG`
 
 
 class Checks(NamedTuple):
@@ -154,6 +157,7 @@ class Answers:
       prediction: the people asked about.
       population: the people of the tables; None if they are gone.
       decision: whom to treat; None if that is not asked.
+      audit: what an audit found; None if that is not asked.
     """
 
     question: Question
@@ -161,6 +165,7 @@ class Answers:
     prediction: Prediction
     population: Population | None = None
     decision: Decision | None = None
+    audit: Audit | Unanswered | None = None
 
     def __post_init__(self) -> None:
         """Raises unless question and decision make sense."""
@@ -179,11 +184,13 @@ class Answers:
     @cached_property
     def asked(self) -> Asked:
         """The people asked about."""
+        differ = self.prediction.disagreement
         return Asked(
             len(self.prediction.people),
             int(self.prediction.is_outside.sum()),
             self.prediction.sampler.has_draws,
             self.population is not None,
+            0 if differ is None else int((differ > STRONG).sum()),
         )
 
     @cached_property

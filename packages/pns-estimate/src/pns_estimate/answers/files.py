@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float
 
 from pns_estimate._errors import UserError
-from pns_estimate.answers.answers import Answers, Unanswered
+from pns_estimate.answers.answers import STRONG, Answers, Unanswered
+from pns_estimate.answers.audit import CAVEAT
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
 from pns_estimate.tables.readers import Frame, Stream, require_columns
@@ -82,6 +83,27 @@ def show_averages(answers: Answers) -> str:
         elif name == "averages":
             lines.append(f"average over the people of both tables\n{show(table)}")
     return "\n".join(lines)
+
+
+def show_doubts(answers: Answers) -> str:
+    """Says of how many people the answers should be doubted, and why."""
+    asked = answers.asked
+    reasons = {
+        "have a covariate outside what a table holds (is_outside)": asked.num_outside,
+        f"are people about whom learners differ by more than {100 * STRONG:g} points "
+        "(disagreement)": asked.num_disagreed,
+    }
+    of_all = f"of the {asked.num_people:,} people ({answers.question.about})"
+    lines = [f"{n:,} {of_all} {why}" for why, n in reasons.items() if n]
+    return "\n".join(lines)
+
+
+def show_audit(answers: Answers) -> str:
+    """Says what an audit found, or why there is none; nothing if it is not asked."""
+    audit = answers.audit
+    if isinstance(audit, Unanswered):
+        return f"no audit: {audit.reason}"
+    return "" if audit is None else f"audit: {audit.sentence} {CAVEAT}"
 
 
 def show(table: pd.DataFrame) -> str:

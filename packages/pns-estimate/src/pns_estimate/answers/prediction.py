@@ -26,7 +26,7 @@ from pns_estimate.answers.question import (
     find_estimand,
 )
 from pns_estimate.answers.subgroups import find_subgroups, weigh_rows
-from pns_estimate.methods import Sampler
+from pns_estimate.methods import Sampler, disagreement
 
 ENDS = ("lower", "upper", "bound_lower", "bound_upper")
 """Columns of every table of intervals: the interval, and the estimated bounds."""
@@ -118,7 +118,7 @@ class Prediction:
       people: the rows as they were given, covariates alone.
       z: [m, d] encoded covariates, each vector once.
       place: [n] of each person's covariates in z.
-      is_outside: [n] whether a covariate lies outside what training saw.
+      is_outside: [n] whether a covariate lies outside what one of the tables holds.
       sampler: estimates and draws atoms.
       draws: for each row of z, block by block.
       sample_size: number of units behind the estimates.
@@ -154,7 +154,12 @@ class Prediction:
             bound_lower, bound_upper: half-median-unbiased estimates of the sharp bounds.
             binding_lower, binding_upper: the term that attains each end.
             is_empty: whether the ends cross, so that no value fits.
-            is_outside: whether a covariate lies outside what training saw.
+            is_outside: whether a covariate lies outside what one of the tables holds: a
+              number beyond its range, a category that it lacks, or a missing value if it
+              misses none.
+            disagreement: by how much the learners of a stack differ about the person's
+              probabilities, 0.05 for five points; see `pns_models.Stack`. NaN if one
+              learner has all the weight. Methods without learners lack the column.
         """
         bounded = find_estimand(estimand)
         check_alpha(alpha)
@@ -165,14 +170,23 @@ class Prediction:
             options["sample_size"] = self.sample_size
             result = pi.intervals_from_draws(self.draws, alpha, **options)
         else:
-            result = _plug_in(bounded, self.sampler.atoms(self.z))
+            result = plug_in(bounded, self.sampler.atoms(self.z))
         lower = np.array([*bounded.lower_labels, f"{bounded.floor:g}"], object)
         upper = np.array([*bounded.upper_labels, f"{bounded.ceiling:g}"], object)
         columns: dict[str, Any] = {end: getattr(result, end) for end in ENDS}
         columns["binding_lower"] = lower[result.binding_lower]
         columns["binding_upper"] = upper[result.binding_upper]
         columns["is_empty"] = result.is_empty
-        return self._table(columns).assign(is_outside=self.is_outside)
+        table = self._table(columns).assign(is_outside=self.is_outside)
+        if self.disagreement is None:
+            return table
+        return table.assign(disagreement=self.disagreement)
+
+    @functools.cached_property
+    def disagreement(self) -> Float[np.ndarray, " n"] | None:
+        """By how much learners differ about each person; None without learners."""
+        found = disagreement(self.sampler, self.z)
+        return None if found is None else found[self.place]
 
     def band(
         self, alpha: float = 0.05, estimand: EstimandLike = "pns", side: Side = "both"
@@ -220,7 +234,7 @@ class Prediction:
         weights = _check_groups(weights, len(self.place))
         weights = np.stack([np.bincount(self.place, w, len(self.z)) for w in weights])
         if not self.sampler.has_draws:
-            ends = _plug_in(bounded, self.sampler.atoms(self.z))
+            ends = plug_in(bounded, self.sampler.atoms(self.z))
             share = weights / weights.sum(axis=1, keepdims=True)
             low, high = share @ ends.lower, share @ ends.upper
             return pi.AverageInterval(low, high, low, high, low > high)
@@ -294,7 +308,7 @@ class Prediction:
         )
 
 
-def _plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:
+def plug_in(estimand: pb.Estimand, atoms: pb.Atoms) -> pi.CorrectedIntervals:
     """Takes the extreme terms of the estimates, uncorrected."""
     lower, upper = estimand.terms(atoms, undefined="limits")
     low = np.maximum(lower.max(axis=-1), estimand.floor)

@@ -150,6 +150,12 @@ UNSEEN = flags.DEFINE_enum(
     ["error", "unknown"],
     "Categories that the training tables do not have.",
 )
+AUDIT = flags.DEFINE_bool(
+    "audit",
+    False,
+    "Draw tables from the fit, fit them again and report how often intervals cover the "
+    "truth there; takes about as long as the fit. For --method=crossfit.",
+)
 DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
 DISTRIBUTED = flags.DEFINE_bool(
     "distributed",
@@ -180,7 +186,7 @@ SECTIONS = {
     ),
     "Method": (
         *((METHOD, "NAME"), (LEARNERS, "NAME,...")),
-        *((DRAWS, "NUMBER"), (SEED, "NUMBER")),
+        *((DRAWS, "NUMBER"), (SEED, "NUMBER"), (AUDIT, "")),
     ),
     "Question": (
         *((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER"), (THRESHOLD, "NUMBER")),

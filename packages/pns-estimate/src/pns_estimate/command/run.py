@@ -15,10 +15,13 @@ from pns_estimate._compilation_cache import use_compilation_cache
 from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._settings import check_memory
+from pns_estimate.answers.answers import attempt
 from pns_estimate.answers.files import (
     check_people,
     show,
+    show_audit,
     show_averages,
+    show_doubts,
     write_intervals,
     write_tables,
 )
@@ -52,7 +55,7 @@ _NEEDED = (
     *(_flags.TREATMENT, _flags.OUTCOME),
 )
 _FOR_FITS = (
-    *(_flags.METHOD, _flags.LEARNERS, _flags.SEED, _flags.DRAWS),
+    *(_flags.METHOD, _flags.LEARNERS, _flags.SEED, _flags.DRAWS, _flags.AUDIT),
     *(_flags.MISSING, _flags.UNSEEN),
     *(_flags.WEIGHTS, _flags.WEIGHTS_ARE, _flags.GROUPS, _flags.ASSIGNMENT),
     *(_flags.COVARIATES, _flags.TREATMENT_REFERENCE, _flags.OUTCOME_REFERENCE),
@@ -81,8 +84,12 @@ def _check_flags(arguments: Sequence[str]) -> Path:
         absent = [f"--{flag.name}" for flag in _NEEDED if flag.value is None]
         if absent:
             raise UserError(f"{', '.join(absent)} must be given; see --help.")
-    get_method(_flags.METHOD.value)  # a method that is not known is told
+    method = get_method(_flags.METHOD.value)  # one that is not known is told
     _read_recipe()
+    if _flags.AUDIT.value and isinstance(method, NetworkMethod):
+        raise UserError(
+            Setting("audit"), " is for ", Setting("method", "crossfit"), "."
+        )
     _check_question()
     out = Path(_flags.OUT.value)
     if not _flags.DISTRIBUTED.value and not _flags.PROCESS_ID.value:
@@ -120,6 +127,8 @@ def _join_processes() -> None:
         return
     if _flags.LOAD.value is not None:
         raise UserError("--load fits nothing, so one process is enough.")
+    if _flags.AUDIT.value:
+        raise UserError("--audit runs in one process; audit a run that is not shared.")
     with as_user_errors():
         pm.join_processes(**given)
 
@@ -294,6 +303,10 @@ def answer(arguments: Sequence[str]) -> None:
 def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -> str:
     """Writes all but the model; returns what to print."""
     question, decision = _read_question(), _read_decision()
+    audit = None
+    if _flags.AUDIT.value:
+        _say("audit: fitting tables drawn from the fit")
+        audit = attempt(lambda: estimator.audit(1, question.alpha, question.estimand))
     size = people.num_rows()
     _say(f"intervals for {size:,} people")
     path, text = out / "intervals.parquet", out / "intervals.csv"
@@ -307,10 +320,10 @@ def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -
             path, people, question, None if is_long else text
         )
         question = dataclasses.replace(question, about=f"a sample of {question.about}")
-        answers = estimator.answers(written.sample, question, decision)
+        answers = estimator.answers(written.sample, question, decision, audit)
         first, text = written.first, path if is_long else text
     else:
-        answers = estimator.answers(people.frame, question, decision)
+        answers = estimator.answers(people.frame, question, decision, audit)
         write_intervals(out, answers)
         first = next(iter(answers.intervals.values())).head()
     write_tables(out, answers)
@@ -322,5 +335,7 @@ def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -
         _say("warning: the two tables contradict each other; see the report.")
     averages = show_averages(answers)
     parts = [show(first), "", f"{size:,} intervals: {text}"]
+    parts += [*filter(None, [show_doubts(answers)])]
     parts += ["", averages, ""] if averages else []
+    parts += [*filter(None, [show_audit(answers)])]
     return "\n".join([*parts, f"report: {out / 'report.html'}"])

@@ -85,6 +85,16 @@ def linear_draws(
     return None if own is None else own(key, z, num_draws)
 
 
+def disagreement(sampler: Sampler, z: Encoded) -> Float[np.ndarray, " n"] | None:
+    """Returns by how much learners differ about each unit; None without learners.
+
+    A sampler of several learners has a method `disagreement`, see `pm.Stack`; it gives
+    NaN if there is nothing to compare.
+    """
+    own = getattr(sampler, "disagreement", None)
+    return None if own is None else own(z)
+
+
 class MethodFit(NamedTuple):
     """What a method learned.
 

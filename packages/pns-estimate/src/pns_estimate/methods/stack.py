@@ -53,6 +53,12 @@ class StackSampler:
         """Draws multipliers; the first do not depend on the number of draws."""
         return draw(key, self.stack.answer(z), num_draws)
 
+    def disagreement(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Computes by how much the classes differ; NaN if there is only one."""
+        if len(self.stack.names) == 1:
+            return np.full(len(z), np.nan)
+        return self.stack.disagreement(z)
+
     def save(self, folder: Path) -> None:
         """Writes the stack."""
         self.stack.save(folder)

@@ -10,8 +10,15 @@ import jax
 import numpy as np
 import pns_bounds as pb
 import pns_infer as pi
+from jaxtyping import Float
 
-from pns_estimate.methods.protocol import SAMPLERS, Encoded, Sampler, linear_draws
+from pns_estimate.methods.protocol import (
+    SAMPLERS,
+    Encoded,
+    Sampler,
+    disagreement,
+    linear_draws,
+)
 
 _FILE = "settings.npz"
 
@@ -27,6 +34,10 @@ class Wrapper(abc.ABC):
     def has_draws(self) -> bool:
         """Whether the sampler inside has draws."""
         return self.inner.has_draws
+
+    def disagreement(self, z: Encoded) -> Float[np.ndarray, " n"] | None:
+        """Returns what the sampler inside says, if it has learners."""
+        return disagreement(self.inner, z)
 
     @abc.abstractmethod
     def settings(self) -> Mapping[str, Any]:

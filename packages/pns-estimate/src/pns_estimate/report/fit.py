@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from pns_estimate._state import DrawScale, FitSummary, Marginal
+from pns_estimate.answers.answers import Unanswered
+from pns_estimate.answers.audit import Audit
 from pns_estimate.report.html import (
     BLUE,
     GREY,
@@ -42,6 +44,23 @@ def source_table(summary: FitSummary, words: Words) -> Table:
     head = ["table", "rows", "counted as people", words.treated]
     head += [f"{words.outcome}, of {arm}" for arm in (words.untreated, words.treated)]
     return Table("Sizes and shares of both tables", head, rows)
+
+
+def audit_table(audit: Audit | Unanswered | None) -> Table | None:
+    """Shows coverage by thirds of people; None if there was no audit."""
+    if audit is None or isinstance(audit, Unanswered):
+        return None
+    kinds = {
+        "width of the interval": audit.by_width,
+        "difference between learners": audit.by_disagreement,
+    }
+    rows = [
+        [Cell(f"by {kind}"), *map(share_cell, thirds)]
+        for kind, thirds in kinds.items()
+        if thirds is not None
+    ]
+    head = ["thirds of people", "least", "middle", "greatest"]
+    return Table("Coverage in thirds of people", head, rows)
 
 
 def fit_section(summary: FitSummary, words: Words) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import datetime
 import importlib.metadata
 from pathlib import Path
 
-from pns_estimate.answers.answers import Answers, Unanswered
+from pns_estimate.answers.answers import STRONG, Answers, Unanswered
+from pns_estimate.answers.audit import CAVEAT
 from pns_estimate.answers.population import SortedPeople
 from pns_estimate.report.averages import (
     average_table,
@@ -19,7 +20,7 @@ from pns_estimate.report.averages import (
     sorted_section,
     subgroup_section,
 )
-from pns_estimate.report.fit import fit_section, source_table
+from pns_estimate.report.fit import audit_table, fit_section, source_table
 from pns_estimate.report.html import Json, make_words, render
 from pns_estimate.report.people import count_above, hold_data, make_views, mean_width
 from pns_estimate.tables.files import complete_file, write_json
@@ -52,8 +53,11 @@ def make_page(answers: Answers) -> str:
         title=f"Does {summary.treatment.column} make the difference for "
         f"{summary.outcome.column}?",
         asked=answers.asked,
+        audit=answers.audit,
+        audit_table=audit_table(answers.audit),
         averages=average_table(answers, words),
         refusals=answers.averages.refusals,
+        caveat=CAVEAT,
         checks=answers.checks,
         compatibility=summary.compatibility,
         constraint=words.explain(summary.compatibility.constraint),
@@ -66,6 +70,7 @@ def make_page(answers: Answers) -> str:
         opening=make_opening(answers, words),
         question=question,
         shares=shares,
+        strong=STRONG,
         subgroups=subgroup_section(answers, words),
         summary=summary,
         tables=source_table(summary, words),
@@ -99,10 +104,20 @@ def make_numbers(answers: Answers) -> dict[str, Json]:
         "mean_width": {n: mean_width(table) for n, table in answers.intervals.items()},
         "recommendations": recommendations,
         "compatibility": dataclasses.asdict(summary.compatibility),
+        "audit": _audit_numbers(answers),
         "problems": list(summary.problems),
         "people": answers.asked.num_people,
+        "outside": answers.asked.num_outside,
+        "disagreed": answers.asked.num_disagreed,
         "made": _make_made(answers),
     }
+
+
+def _audit_numbers(answers: Answers) -> Json:
+    audit = answers.audit
+    if isinstance(audit, Unanswered):
+        return {"not_given": audit.reason}
+    return audit and {**dataclasses.asdict(audit), "caveat": CAVEAT}
 
 
 def _make_made(answers: Answers) -> dict[str, Json]:

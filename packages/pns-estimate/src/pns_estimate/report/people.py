@@ -195,7 +195,8 @@ def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
     # JSON has no word for a number that is not there but null.
     columns: dict[str, list[Any]] = {
         name: [None if np.isnan(v) else v for v in table[name].round(4).tolist()]
-        for name in ENDS
+        for name in (*ENDS, "disagreement")
+        if name in table
     }
     columns |= {
         name: table[name].tolist() for name in ("binding_lower", "binding_upper")

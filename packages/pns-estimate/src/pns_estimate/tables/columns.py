@@ -106,8 +106,11 @@ class Covariate:
     # Of a category, each a column of its own; a value that is none of them has zeros in
     # all.
     levels: tuple[str, ...] = ()
-    low: float = 0.0  # of a number, the least value in training
+    low: float = 0.0  # of a number, the least value that every table reaches
     high: float = 0.0  # the greatest
+    absent: tuple[str, ...] = ()  # levels that a table lacks
+    is_complete: bool = False  # whether a table has a value in each row
+    varies: bool = True
     indicator: bool = False  # whether a column says if the value was missing
     fill: float = 0.0  # of a number, what stands for a missing value
 
@@ -142,7 +145,9 @@ class Encoder:
         """Encodes rows of a table, into `out` if it is given.
 
         Returns:
-          z [n, d] float32, and [n] whether a row lies outside what training saw.
+          z [n, d] float32, and [n] whether a row lies outside a table of training: a
+          number beyond its range, a category that it lacks, or a missing value if it
+          misses none.
         """
         z = np.empty((len(table), self.width), np.float32) if out is None else out
         outside = np.zeros(len(table), bool)
@@ -155,6 +160,7 @@ class Encoder:
             if missing.any() and not covariate.indicator:
                 raise _missing_values(name, covariate.column, missing.sum())
             if covariate.indicator:
+                outside |= missing & covariate.is_complete
                 z[:, place] = missing
                 place += 1
             if covariate.kind == "number":
@@ -179,6 +185,7 @@ class Encoder:
                         " to allow them.",
                     )
                 outside |= ~known
+            outside |= np.isin(text, covariate.absent) & ~missing
             for level in covariate.levels:
                 z[:, place] = text == level
                 place += 1
@@ -188,7 +195,10 @@ class Encoder:
     def from_json(cls, values: dict[str, Any]) -> "Encoder":
         """Rebuilds an encoder."""
         covariates = tuple(
-            Covariate(**{**entry, "levels": tuple(entry["levels"])})
+            Covariate(
+                **entry
+                | {name: tuple(entry.get(name, ())) for name in ("levels", "absent")}
+            )
             for entry in values["covariates"]
         )
         return cls(covariates, values["unseen"])
@@ -196,10 +206,7 @@ class Encoder:
 
 def make_encoder(covariates: Sequence[Covariate], unseen: Unseen = "error") -> Encoder:
     """Puts covariates together; raises if none of them varies."""
-    varies = any(
-        (c.kind == "number" and c.high > c.low) or len(c.levels) > 1 for c in covariates
-    )
-    if not varies:
+    if not any(covariate.varies for covariate in covariates):
         raise UserError(
             "none of the covariates varies, so there is nothing to tell people apart by; "
             "give other covariates."
@@ -228,26 +235,40 @@ def make_covariate(
             raise _missing_values(part.table, column, part.num_missing)
     # With the policy 'indicator' people without a value may come later, too.
     indicator = missing == "indicator"
+    is_complete = any(part.num_missing == 0 for part in parts)
     if numeric == {True}:
-        numbers = np.concatenate([_numbers(p.values, column, p.table) for p in parts])
+        each = [_numbers(part.values, column, part.table) for part in parts]
+        with_values = [one for one in each if not np.isnan(one).all()]
+        numbers = np.concatenate(each)
         is_known = ~np.isnan(numbers)
         copies = np.concatenate([part.copies for part in parts])[is_known]
         numbers = numbers[is_known]
         return Covariate(
             column,
             "number",
-            low=float(numbers.min()),
-            high=float(numbers.max()),
+            low=float(max(np.nanmin(one) for one in with_values)),
+            high=float(min(np.nanmax(one) for one in with_values)),
+            is_complete=is_complete,
+            varies=bool(numbers.max() > numbers.min()),
             indicator=indicator,
             fill=float(quantiles(numbers, copies, np.array([0.5]))[0]),
         )
-    levels = sorted({v for part in parts for v in set(_text(part.values.dropna()))})
+    own = [set(_text(part.values.dropna())) for part in known]
+    levels = sorted(set.union(*own))
     if len(levels) > _MOST_LEVELS:
         raise UserError(
             f"the covariate {column!r} has {len(levels)} different values; leave it out "
             "of covariates, or group its values."
         )
-    return Covariate(column, "category", tuple(levels), indicator=indicator)
+    return Covariate(
+        column,
+        "category",
+        tuple(levels),
+        absent=tuple(sorted(set(levels) - set.intersection(*own))),
+        is_complete=is_complete,
+        varies=len(levels) > 1,
+        indicator=indicator,
+    )
 
 
 def quantiles(values: np.ndarray, copies: np.ndarray, levels: np.ndarray) -> np.ndarray:

@@ -125,7 +125,10 @@
     const list = make("ul");
     list.append(...held.estimands.map((one) => describe(one, at)));
     if (held.estimands[0].columns.is_outside[at])
-      list.append(make("li", "A covariate lies outside what training saw."));
+      list.append(make("li", "A covariate lies outside what one of the tables holds."));
+    const differ = held.estimands[0].columns.disagreement?.[at];
+    if (differ != null)
+      list.append(make("li", `Learners differ by ${(100 * differ).toFixed(1)} points.`));
     answer.replaceChildren(make("p", `Row ${wanted}`), list);
   };
   field.addEventListener("input", find);
