@@ -34,19 +34,17 @@ class SlopeMembers:
 
 
 def make_stack(num_covariates=2, seed=0):
-    """Two classes of three and four members on two folds; weights differ by source."""
+    """Two classes on two folds; weights differ by source."""
     rng = np.random.default_rng(seed)
 
-    def make_members(per_fold, middle):
-        fold = np.tile([0, 1], per_fold)
-        noise = 0.2 * rng.normal(size=(len(fold), *middle.shape))
-        return SlopeMembers(fold, (middle + noise).astype(np.float32))
+    def make_members(middle):
+        noise = 0.2 * rng.normal(size=(2, *middle.shape))
+        return SlopeMembers(np.arange(2), (middle + noise).astype(np.float32))
 
     middles = 0.5 * rng.normal(size=(2, num_covariates + 1, 6))
     return pm.Stack(
         names=("one", "other"),
-        full=tuple(make_members(1, middle) for middle in middles),
-        part=tuple(make_members(i, m) for i, m in zip((3, 4), middles, strict=True)),
+        members=tuple(map(make_members, middles)),
         weights=np.array([[0.7, 0.2], [0.3, 0.8]]),
         size=ErrorSize(np.array([0.9, 0.6]), np.array([0.05, 0.3])),
     )
