@@ -32,7 +32,6 @@ from pns_infer.bootstrap.multiplier import (
     NotConvergedWarning,
     SolveStatus,
     per_point_draws,
-    shifted_values,
 )
 
 EXACT = pi.SolveConfig(damping=0.0, tolerance=1e-5, draws_per_batch=1000)
@@ -257,8 +256,10 @@ def test_draws_are_compiled_once_for_all_calls():
         return z @ params
 
     shifts, z = np.eye(3, dtype=np.float32), np.ones((5, 3), np.float32)
+    problem = pi.BootstrapProblem(line, nll=lambda outputs, counts: None)
     ones, fours = (
-        shifted_values(line, np.full(3, c, np.float32), shifts, z) for c in (0, 1)
+        pi.bootstrap_draws(problem, np.full(3, c, np.float32), shifts, z)
+        for c in (0, 1)
     )
     np.testing.assert_allclose(ones, 1)
     np.testing.assert_allclose(fours, 4)
@@ -270,8 +271,10 @@ def test_a_last_block_of_fewer_points_compiles_nothing():
         return z @ params
 
     shifts, z = np.eye(3, dtype=np.float32), np.ones((64, 3), np.float32)
+    problem = pi.BootstrapProblem(line, nll=lambda outputs, counts: None)
+    params = np.zeros(3, np.float32)
     for count in (64, 33):
-        drawn = shifted_values(line, np.zeros(3, np.float32), shifts, z[:count])
+        drawn = pi.bootstrap_draws(problem, params, shifts, z[:count])
         np.testing.assert_array_equal(drawn, np.ones((3, count)))
 
 
@@ -300,7 +303,10 @@ def test_shifts_from_disk_give_the_same_draws(scope, tmp_path):
     np.testing.assert_array_equal(drawn, result.draws(z[:7]))
     inputs = NETWORK.features(params[0], z[:7]) if scope == "last_layer" else z[:7]
     moving = params[1] if scope == "last_layer" else params
-    by_hand = shifted_values(ANCHORED[scope].function, moving, shifts, inputs)
+    alone = pi.BootstrapProblem(
+        ANCHORED[scope].function, nll=lambda outputs, counts: None
+    )
+    by_hand = pi.bootstrap_draws(alone, moving, shifts, inputs)
     np.testing.assert_allclose(drawn, by_hand, atol=1e-5)
 
 
@@ -329,7 +335,7 @@ def test_a_function_may_return_a_tree():
 def test_shifts_of_other_parameters_are_refused():
     params, z, _ = anchored_data()
     with pytest.raises(pb.InputError, match=r"shape \[num_draws, 42\].* got \[2, 5\]"):
-        shifted_values(NETWORK, params, np.zeros((2, 5)), z)
+        pi.bootstrap_draws(ANCHORED["full"], params, np.zeros((2, 5)), z)
 
 
 def mu_of_network(params, z):

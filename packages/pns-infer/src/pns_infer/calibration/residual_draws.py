@@ -104,7 +104,9 @@ def residual_mean(
         weight = profile.model_weight(source, size, rare)  # 1 without units
         mixed = weight * law + (1 - weight) * count / np.maximum(size, 1e-300)
         laws.append(mixed / mixed.sum(axis=-1, keepdims=True))
-    return inputs.trial_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
+    dtype = np.asarray(atoms.mu).dtype
+    joint = laws[0].reshape(n, *pb.BINARY.joint_shape).astype(dtype)
+    return pb.project_to_compatible(pb.Atoms(joint, laws[1][..., 1].astype(dtype)))
 
 
 def _rare(is_rare: Bool[np.ndarray, " n"] | None, n: int) -> Bool[np.ndarray, " n"]:
