@@ -30,7 +30,6 @@ from bootstrap_examples import (
 from pns_infer.bootstrap import problem as _problem
 from pns_infer.bootstrap.multiplier import (
     NotConvergedWarning,
-    SolveStatus,
     per_point_draws,
 )
 
@@ -152,7 +151,6 @@ def test_a_solve_that_did_not_converge_says_what_to_try():
         )
     assert caught[0].filename == __file__  # who called
     assert not result.converged
-    assert result.status is SolveStatus.MAX_ITERATIONS
     assert result.message == str(caught[0].message)
     assert result.message.endswith("take more damping or more max_iterations.")
     assert result.residuals.shape == (25,) and result.residuals.max() > 0.01
@@ -162,20 +160,19 @@ def test_solves_that_converged_say_so_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = solve_anchored()
-    assert result.converged and result.status is SolveStatus.CONVERGED
+    assert result.converged
     assert result.message.startswith("all 4 solves reached 0.001 (worst relative")
     assert "array" not in repr(result) and len(repr(result)) < 1000
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.shifts = result.shifts * 2
 
 
-def test_the_status_of_a_direct_solve_does_not_ask_for_iterations():
+def test_the_message_of_a_direct_solve_does_not_ask_for_iterations():
     result = solve_anchored("last_layer")
     bad = dataclasses.replace(result, residuals=np.array([0, 0, 0, 0.5]))
-    assert bad.status is SolveStatus.ILL_CONDITIONED
     assert bad.message.startswith("25% of 4") and "iterations" not in bad.message
     lost = dataclasses.replace(result, residuals=np.array([0, 0, 0, np.nan]))
-    assert lost.status is SolveStatus.NOT_FINITE and "finite" in lost.message
+    assert not lost.converged and "finite" in lost.message
 
 
 def test_more_draws_leave_the_earlier_ones_unchanged():

@@ -5,7 +5,6 @@ The vocabulary is that of `problem`. (The paper solves anew for each point:
 """
 
 import dataclasses
-import enum
 import functools
 import warnings
 from typing import Any
@@ -42,15 +41,6 @@ class NotConvergedWarning(UserWarning):
     """A linear solve ended before it reached its tolerance."""
 
 
-class SolveStatus(enum.Enum):
-    """How the solves ended; the value says what to try next."""
-
-    CONVERGED = "nothing to do"
-    MAX_ITERATIONS = "take more damping or more max_iterations"
-    ILL_CONDITIONED = "take more damping"
-    NOT_FINITE = "take more damping, or curvature='ggn'; check that params and outputs are finite"
-
-
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class BootstrapResult:
     """Draws of a fitted model that stand for its sampling error.
@@ -79,20 +69,9 @@ class BootstrapResult:
         return max(self.config.tolerance, 1e-3)
 
     @property
-    def status(self) -> SolveStatus:
-        """How the solves ended."""
-        if not np.all(np.isfinite(self.residuals)):
-            return SolveStatus.NOT_FINITE
-        if np.all(self.residuals <= self.limit):
-            return SolveStatus.CONVERGED
-        if self.shifts.shape[1] <= self.config.direct_up_to:
-            return SolveStatus.ILL_CONDITIONED
-        return SolveStatus.MAX_ITERATIONS
-
-    @property
     def converged(self) -> bool:
         """Whether every solve reached its tolerance."""
-        return self.status is SolveStatus.CONVERGED
+        return bool(np.all(self.residuals <= self.limit))
 
     @property
     def message(self) -> str:
@@ -100,10 +79,15 @@ class BootstrapResult:
         worst = f"worst relative residual {np.max(self.residuals):.2g}"
         if self.converged:
             return f"all {self.num_draws} solves reached {self.limit:g} ({worst})."
+        remedy = "take more damping"
+        if not np.all(np.isfinite(self.residuals)):
+            remedy += ", or curvature='ggn'; check that params and outputs are finite"
+        elif self.shifts.shape[1] > self.config.direct_up_to:
+            remedy += " or more max_iterations"
         failed = np.mean(~(self.residuals <= self.limit))
         return (
             f"{failed:.0%} of {self.num_draws} solves did not reach the tolerance "
-            f"{self.limit:g} ({worst}); {self.status.value}."
+            f"{self.limit:g} ({worst}); {remedy}."
         )
 
     def draws(

@@ -86,17 +86,15 @@ def intervals_from_draws(
     inputs.check_option("target", target, ("set", "parameter"))
     inputs.check_option("side", side, ("both", "lower", "upper"))
     inputs.check_option("selection", selection, ("adaptive", "none"))
-    if sample_size is None:
-        if selection == "adaptive" or target == "parameter":
-            raise pb.InputError(
-                "sample_size",
-                "is needed for selection='adaptive' and target='parameter': the number "
-                "of units behind the estimates.",
-            )
-        sample_size = math.nan
-    else:
+    if sample_size is not None:
         inputs.check_at_least("sample_size", sample_size, 2)
-    size = sample_size
+    elif selection == "adaptive" or target == "parameter":
+        raise pb.InputError(
+            "sample_size",
+            "is needed for selection='adaptive' and target='parameter': the number of "
+            "units behind the estimates.",
+        )
+    size = math.nan if sample_size is None else sample_size
 
     def correct(block: inputs.Block) -> CorrectedIntervals:
         return _correct(block, alpha, size, estimand, target, side, selection)
