@@ -243,7 +243,7 @@ def load_state(folder: Path) -> tuple[dict[str, Any], FittedState]:
     _check_digests(folder)
     try:
         settings = dict(card["settings"])
-        get_method(settings["method"])  # a method that is not known is told
+        get_method(settings["method"])  # raises if it is not known
         encoder = Encoder.from_json(card["encoder"])
         summary = FitSummary.from_json(card["summary"])
         sample_size = float(card["sample_size"])

@@ -183,7 +183,7 @@ def _is_large(path: Path, memory_gb: float) -> bool:
     try:
         shape = pq.read_metadata(path)
     except (pa.ArrowException, OSError):
-        return False  # whoever reads it says what is wrong
+        return False  # reading it says what is wrong
     return shape.num_rows * shape.num_columns * _BYTES_PER_VALUE > memory_gb * 1e9
 
 
