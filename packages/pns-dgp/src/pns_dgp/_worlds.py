@@ -42,12 +42,9 @@ def _normals(d: int) -> Callable[[np.random.Generator, int], Rows]:
     return lambda rng, n: rng.standard_normal((n, d))
 
 
-def _linear(d: int) -> Callable[[np.random.Generator], Function]:
-    def draw(rng: np.random.Generator) -> Function:
-        slopes = rng.standard_normal(d)
-        return lambda z: z @ slopes
-
-    return draw
+def _linear(rng: np.random.Generator) -> Function:
+    slopes = rng.standard_normal(8)
+    return lambda z: z @ slopes
 
 
 def _radial(rng: np.random.Generator) -> Function:
@@ -182,8 +179,8 @@ def _uniforms(rng: np.random.Generator, n: int) -> Rows:
 
 
 FAMILIES: dict[str, Family] = {
-    "linear": Family(_normals(8), _linear(8)),
-    "rare": Family(_normals(8), _linear(8), intercept=-4.0, strength=0.8),
+    "linear": Family(_normals(8), _linear),
+    "rare": Family(_normals(8), _linear, intercept=-4.0, strength=0.8),
     "radial": Family(_normals(8), _radial),
     "trees": Family(_uniforms, _trees),
     "mixed": Family(_mixed_covariates, _mixed, categories=(0,)),

@@ -262,11 +262,10 @@ def multipliers(
 def output_gradient(
     problem: BootstrapProblem,
     outputs: Float[Array, "n k"],
-    frozen: Float[Array, "n k"],
     weights: Float[Array, "n c"],
 ) -> Float[Array, "n k"]:
     """Differentiates the weighted loss by the outputs, the frozen ones held."""
-    return jax.grad(lambda o: jnp.sum(problem.losses(o, frozen, weights)))(outputs)
+    return jax.grad(lambda o: jnp.sum(problem.losses(o, outputs, weights)))(outputs)
 
 
 @jax.jit
@@ -283,7 +282,7 @@ def multiplied_scores(
         def of_draw(draw: jax.Array) -> jax.Array:
             normals = batch_multipliers(key, draw, number, counts.shape)
             weights = jnp.sqrt(counts) * normals / equation.sizes
-            return pull(output_gradient(equation.problem, outputs, outputs, weights))[0]
+            return pull(output_gradient(equation.problem, outputs, weights))[0]
 
         return total + jax.vmap(of_draw)(draws), None
 
@@ -319,6 +318,6 @@ def column_scores(
     def of_column(column: jax.Array) -> tuple[jax.Array, jax.Array]:
         weights = jnp.broadcast_to(column, shape)
         loss = problem.losses(outputs, outputs, weights)
-        return loss, output_gradient(problem, outputs, outputs, weights)
+        return loss, output_gradient(problem, outputs, weights)
 
     return jax.vmap(of_column)(jnp.eye(shape[1], dtype=outputs.dtype))

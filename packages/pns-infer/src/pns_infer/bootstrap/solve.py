@@ -79,7 +79,7 @@ def _score_derivative(
     def psi(v: jax.Array) -> jax.Array:
         outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), v)
         weights = counts / equation.sizes
-        return pull(output_gradient(equation.problem, outputs, outputs, weights))[0]
+        return pull(output_gradient(equation.problem, outputs, weights))[0]
 
     return jax.jvp(psi, (equation.vector,), (direction,))[1]
 

@@ -203,8 +203,8 @@ def map_threads(
 ) -> Iterator[Result]:
     """Applies a function to items, as `map`, on several threads, in their order.
 
-    Items are taken a few ahead of the results, so that not all are in memory. JAX has no
-    place here: it may trace or change precision in its own thread.
+    Items are taken a few ahead of the results, so that not all are in memory. Not for
+    JAX, which traces and sets its precision by thread.
     """
     size = min(os.cpu_count() or 1, _MOST_THREADS)
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
