@@ -1,7 +1,7 @@
 """Checks a statistician would make: are tables and columns what they are taken for?
 
-Balance of the trial is tested at 0.001, by `pi.check_assignment`; all other rules are such
-that chance alone hardly meets them.
+Balance of the trial is tested at 0.001, by `pi.check_assignment`; chance alone rarely
+meets any of the other rules.
 """
 
 import re

@@ -67,7 +67,7 @@ class Stream:
         return _own_columns(self.dataset.schema)
 
     def num_rows(self) -> int:
-        """Counts the rows; of files, by what they say of themselves."""
+        """Counts the rows; those of files from their metadata."""
         with _readable(self.name):
             return self.dataset.count_rows()
 
