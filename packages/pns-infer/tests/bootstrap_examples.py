@@ -131,8 +131,6 @@ def _dense_curvature(curvature):
     def loss(v, frozen):
         return jnp.sum(anchored_frozen_nll(outputs(v), outputs(frozen), weights))
 
-    if curvature == "hessian":
-        return jax.hessian(loss)(vector, vector)
     if curvature == "estimating_equation":
         return jax.jacfwd(lambda v: jax.grad(loss)(v, v))(vector)
     # Fisher: expected outer products of scores, column by column.

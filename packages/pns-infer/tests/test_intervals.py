@@ -98,17 +98,6 @@ def test_intervals_contain_their_estimates_and_name_the_binding_term():
     assert np.all(intervals.lower[~floors] > 0)
 
 
-def test_one_sided_ends_spend_all_of_alpha_on_their_side():
-    draws = draw_atoms(2000, 20)
-    lower = pi.intervals_from_draws(draws, 0.025, sample_size=500, side="lower")
-    upper = pi.intervals_from_draws(draws, 0.025, sample_size=500, side="upper")
-    both = pi.intervals_from_draws(draws, 0.05, sample_size=500)
-    np.testing.assert_array_equal(lower.lower, both.lower)
-    np.testing.assert_array_equal(upper.upper, both.upper)
-    assert np.all(lower.upper == 1) and np.all(upper.lower == 0)
-    assert np.all(lower.binding_upper == -1) and np.all(upper.binding_lower == -1)
-
-
 def test_harm_is_pns_with_the_arms_exchanged():
     draws = draw_atoms()
     harm = pi.intervals_from_draws(draws, sample_size=500, estimand=pb.HARM)
@@ -249,8 +238,8 @@ def test_the_winners_curse_and_its_cure():
         jax.random.key(0),
         pb.BoundTerms(estimates, np.zeros((10_000, 0))),
         covariance,
+        alpha=0.1,  # half of it for each end
         sample_size=1000,
-        side="lower",
         num_draws=2000,
     )
     below = np.mean(intervals.lower <= truth.max())
@@ -312,7 +301,6 @@ def test_frequencies_have_the_covariance_of_simulated_tables():
         ({"alpha": 1.0}, r"alpha must lie in \(0, 1\)"),
         ({"alpha": float("nan")}, r"alpha must lie in \(0, 1\)"),
         ({"target": "point"}, "target must be one of"),
-        ({"side": "left"}, "side must be one of"),
         ({"selection": "all"}, "selection must be one of"),
         ({"sample_size": None}, "sample_size is needed"),
         ({"sample_size": 1}, "sample_size must be at least 2"),

@@ -30,9 +30,7 @@ from bootstrap_examples import (
 from pns_infer.bootstrap import problem as _problem
 from pns_infer.bootstrap.multiplier import (
     NotConvergedWarning,
-    SolveStatus,
     per_point_draws,
-    shifted_values,
 )
 
 EXACT = pi.SolveConfig(damping=0.0, tolerance=1e-5, draws_per_batch=1000)
@@ -49,7 +47,7 @@ def sandwich(design, counts, beta):
     return inverse @ meat @ inverse
 
 
-@pytest.mark.parametrize("curvature", ["hessian", "ggn", "estimating_equation"])
+@pytest.mark.parametrize("curvature", ["ggn", "estimating_equation"])
 def test_draws_of_a_logistic_model_have_the_sandwich_covariance(curvature):
     """4,000 draws: a standard deviation is known to 1.1%."""
     z, counts, params, design, beta = logistic_data()
@@ -153,7 +151,6 @@ def test_a_solve_that_did_not_converge_says_what_to_try():
         )
     assert caught[0].filename == __file__  # who called
     assert not result.converged
-    assert result.status is SolveStatus.MAX_ITERATIONS
     assert result.message == str(caught[0].message)
     assert result.message.endswith("take more damping or more max_iterations.")
     assert result.residuals.shape == (25,) and result.residuals.max() > 0.01
@@ -163,20 +160,19 @@ def test_solves_that_converged_say_so_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = solve_anchored()
-    assert result.converged and result.status is SolveStatus.CONVERGED
+    assert result.converged
     assert result.message.startswith("all 4 solves reached 0.001 (worst relative")
     assert "array" not in repr(result) and len(repr(result)) < 1000
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.shifts = result.shifts * 2
 
 
-def test_the_status_of_a_direct_solve_does_not_ask_for_iterations():
+def test_the_message_of_a_direct_solve_does_not_ask_for_iterations():
     result = solve_anchored("last_layer")
     bad = dataclasses.replace(result, residuals=np.array([0, 0, 0, 0.5]))
-    assert bad.status is SolveStatus.ILL_CONDITIONED
     assert bad.message.startswith("25% of 4") and "iterations" not in bad.message
     lost = dataclasses.replace(result, residuals=np.array([0, 0, 0, np.nan]))
-    assert lost.status is SolveStatus.NOT_FINITE and "finite" in lost.message
+    assert not lost.converged and "finite" in lost.message
 
 
 def test_more_draws_leave_the_earlier_ones_unchanged():
@@ -257,8 +253,10 @@ def test_draws_are_compiled_once_for_all_calls():
         return z @ params
 
     shifts, z = np.eye(3, dtype=np.float32), np.ones((5, 3), np.float32)
+    problem = pi.BootstrapProblem(line, nll=lambda outputs, counts: None)
     ones, fours = (
-        shifted_values(line, np.full(3, c, np.float32), shifts, z) for c in (0, 1)
+        pi.bootstrap_draws(problem, np.full(3, c, np.float32), shifts, z)
+        for c in (0, 1)
     )
     np.testing.assert_allclose(ones, 1)
     np.testing.assert_allclose(fours, 4)
@@ -270,8 +268,10 @@ def test_a_last_block_of_fewer_points_compiles_nothing():
         return z @ params
 
     shifts, z = np.eye(3, dtype=np.float32), np.ones((64, 3), np.float32)
+    problem = pi.BootstrapProblem(line, nll=lambda outputs, counts: None)
+    params = np.zeros(3, np.float32)
     for count in (64, 33):
-        drawn = shifted_values(line, np.zeros(3, np.float32), shifts, z[:count])
+        drawn = pi.bootstrap_draws(problem, params, shifts, z[:count])
         np.testing.assert_array_equal(drawn, np.ones((3, count)))
 
 
@@ -300,7 +300,10 @@ def test_shifts_from_disk_give_the_same_draws(scope, tmp_path):
     np.testing.assert_array_equal(drawn, result.draws(z[:7]))
     inputs = NETWORK.features(params[0], z[:7]) if scope == "last_layer" else z[:7]
     moving = params[1] if scope == "last_layer" else params
-    by_hand = shifted_values(ANCHORED[scope].function, moving, shifts, inputs)
+    alone = pi.BootstrapProblem(
+        ANCHORED[scope].function, nll=lambda outputs, counts: None
+    )
+    by_hand = pi.bootstrap_draws(alone, moving, shifts, inputs)
     np.testing.assert_allclose(drawn, by_hand, atol=1e-5)
 
 
@@ -329,7 +332,7 @@ def test_a_function_may_return_a_tree():
 def test_shifts_of_other_parameters_are_refused():
     params, z, _ = anchored_data()
     with pytest.raises(pb.InputError, match=r"shape \[num_draws, 42\].* got \[2, 5\]"):
-        shifted_values(NETWORK, params, np.zeros((2, 5)), z)
+        pi.bootstrap_draws(ANCHORED["full"], params, np.zeros((2, 5)), z)
 
 
 def mu_of_network(params, z):

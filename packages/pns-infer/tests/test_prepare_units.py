@@ -71,7 +71,7 @@ def prepare(law, source="both"):
     comparison = pi.compare_sources(
         np.eye(NUM_CELLS)[cell], units.is_experimental, fold
     )
-    return pi.prepare_units(units, fold, comparison, source), units
+    return pi.prepare_units(units, fold, comparison).toward(source), units
 
 
 def test_where_the_laws_agree_nothing_is_reweighted():

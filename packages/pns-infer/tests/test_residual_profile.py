@@ -191,50 +191,6 @@ def test_the_mean_over_all_draws_has_none_of_the_noise_of_a_few():
     np.testing.assert_allclose(profile.mean().draw_scale[0], 1, atol=0.3)
 
 
-def test_a_scale_that_is_given_is_kept_and_the_rest_is_judged_beside_it(right):
-    """Of equal draws no scale changes anything."""
-    rows, observational, experimental, cell = right[0]
-    profile = pi.profile_residual(
-        np.random.default_rng(1),
-        *(repeat(rows, 2), observational, experimental, cell),
-        draw_scale=0.8,
-    )
-    np.testing.assert_array_equal(profile.settings.draw_scale, 0.8)
-    for one, other in zip(
-        mean_log_strengths(profile), mean_log_strengths(right[1]), strict=True
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
-    differ = vary(rows, 0.1 * np.array([[1], [-1]]) * np.ones(len(cell)))
-    less = [
-        pi.profile_residual(
-            np.random.default_rng(1),
-            *(differ, observational, experimental, cell),
-            draw_scale=scale,
-        )
-        for scale in (0.0, 1.0)
-    ]
-    # What draws explain is not left to the residual.
-    assert mean_log_strengths(less[0])[0] < mean_log_strengths(less[1])[0]
-    # A scale of 1 for the mean of two draws is sqrt(1 - 1/2) for the mean of all.
-    both = [
-        pi.profile_residual(
-            np.random.default_rng(1),
-            *(differ, observational, experimental, cell),
-            draw_scale=scale,
-        )
-        for scale in (np.sqrt(0.5), None)
-    ]
-    same = np.isclose(both[1].settings.draw_scale, np.sqrt(0.5))
-    best = both[1].log_likelihood[same].max()
-    np.testing.assert_allclose(both[0].log_likelihood.max(), best, rtol=1e-9)
-    with pytest.raises(pb.InputError, match="draw_scale must be at least 0"):
-        pi.profile_residual(
-            np.random.default_rng(1),
-            *(differ, observational, experimental, cell),
-            draw_scale=-1.0,
-        )
-
-
 def test_a_flat_likelihood_leaves_a_uniform_variance(monkeypatch):
     """One unit of each source alone in its cell says nothing of the strength.
 

@@ -81,7 +81,6 @@ def test_a_folder_without_a_model_is_told(tmp_path):
     [
         ({"format": 99, "version": "7.0"}, "format 99, .* with pns-models 7.0"),
         ({"format": 1}, r"format 1, and this .* load it with pns-models 0\.1\."),
-        ({"format": None, "version": None}, "load it with pns-models that wrote it"),
         ({"recipe": {}}, "model.json does not fit"),
         ({"recipe": {"network": {"kind": "forest"}}}, "one of .*'anchored'"),
         ({"standardizer": {}}, "model.json does not fit"),

@@ -42,10 +42,6 @@ def test_draws_are_coherent_valid_and_do_not_depend_on_their_number(fits, small,
     part = model.draws(key, z[250:], 37)
     # Rounding differs with the number of rows, by more of what is nearly 0.
     np.testing.assert_allclose(part.mu, draws.mu[:, 250:], rtol=1e-5, atol=1e-9)
-    chunks = list(model.stream_draws(key, z, 37, draws_per_chunk=10))
-    assert [len(chunk.mu) for chunk in chunks] == [10, 10, 10, 7]
-    streamed = np.concatenate([chunk.mu for chunk in chunks])
-    np.testing.assert_allclose(streamed, draws.mu, rtol=1e-5)
     assert draws.mu.std(0).min() > 0
 
 

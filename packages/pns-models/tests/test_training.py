@@ -181,8 +181,6 @@ def test_a_loss_that_is_not_finite_names_its_step(small, counts):
     wild = small.recipe(learning_rate=1e30, weight_decay=0.0)
     with pytest.raises(pm.DivergedError, match=r"not finite at step \d+ of 20"):
         pm.fit(jax.random.key(0), counts, wild)
-    history = pm.fit(jax.random.key(0), counts, wild, abort_on_nan=False).history
-    assert history.step[-1] == 20
 
 
 def test_parts_that_lack_a_source_are_told(small, counts):

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import pns_bounds as pb
-from jaxtyping import Float, Num, Shaped
+from jaxtyping import Float, Shaped
 from scipy import special
 
 from pns_dgp._covariates import AcicCovariates, Covariates
-from pns_dgp._model import Array, checked_rows, require
+from pns_dgp._model import require
 from pns_dgp._thresholds import ThresholdModel
 
 _ARMS = pb.BINARY.num_treatments
@@ -47,9 +47,8 @@ class AcicModel(ThresholdModel):
 
     def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""
-        k, d = len(self.hidden_probs), len(self.covariates.names)
+        k, d = self.num_hidden, self.num_covariates
         self._set_arrays(
-            hidden_probs=(k,),
             alpha=(k,),
             propensity_slope=(d,),
             intercept=(_ARMS,),
@@ -78,15 +77,12 @@ class AcicModel(ThresholdModel):
         """How many covariates the learner sees."""
         return len(self.covariates.names)
 
-    def propensity(self, z: Num[Array, "n d"]) -> Float[np.ndarray, " n"]:
-        """Computes p(z) = P(X=1 | z) [n]."""
-        return self._propensity(checked_rows(z, self.num_covariates))
-
     def parameters(self) -> dict[str, Any]:
         """Returns every coefficient, ready for JSON."""
         return {**super().parameters(), "covariates": self.covariates.describe()}
 
-    def _propensity(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "..."]:
+    def propensity(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "..."]:
+        """Computes p(z) = P(X=1 | z)."""
         least = self.epsilon + self.gamma
         logit = self.propensity_intercept + z @ self.propensity_slope
         return least + (1 - 2 * least) * special.expit(logit)
@@ -100,7 +96,7 @@ class AcicModel(ThresholdModel):
         self, z: Float[np.ndarray, "... d"], hidden: Shaped[np.ndarray, "... k"]
     ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "arms ..."]]:
         centered = hidden - self.hidden_probs
-        p_x = self._propensity(z) + self.gamma * (centered @ self.alpha)
+        p_x = self.propensity(z) + self.gamma * (centered @ self.alpha)
         logits = []
         for x in range(_ARMS):
             modulated = self.modulation[x] * (z @ self.modulator[x].T)  # [..., k]

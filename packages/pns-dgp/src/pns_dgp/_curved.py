@@ -32,15 +32,12 @@ class CurvedModel(IndexModel):
 
     def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""
-        k, (m, d) = len(self.hidden_probs), np.shape(self.direction)
+        m, d = np.shape(self.direction)
         self._set_arrays(
             direction=(m, d),
             offset=(m,),
             weight=(NUM_INDICES, m),
             intercept=(NUM_INDICES,),
-            hidden_probs=(k,),
-            hidden_choice=(k,),
-            hidden_outcome=(NUM_INDICES - 1, k),
         )
         problem = f"must lie in [0, 0.5), got {self.epsilon}."
         require(0 <= self.epsilon < 0.5, "epsilon", problem)

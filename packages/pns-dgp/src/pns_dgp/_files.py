@@ -12,7 +12,6 @@ Structural models alone are saved as JSON.
 import importlib.metadata
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,21 +93,16 @@ def export_benchmark(
         "versions": {name: importlib.metadata.version(name) for name in packages},
     }
     benchmark = Benchmark(**tables, z_test=z_test, truth=truth, card=card)
-    _write_folder(folder, benchmark)
-    return benchmark
-
-
-def _write_folder(folder: Path, benchmark: Benchmark) -> None:
-    """Writes beside the folder, then renames: it is complete or absent."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    # Written aside, then renamed: the folder is complete or absent.
+    with tempfile.TemporaryDirectory(
+        prefix=f".{folder.name}-", dir=folder.parent
+    ) as aside:
+        unfinished = Path(aside, folder.name)
+        unfinished.mkdir()
         _write_files(unfinished, benchmark)
-        unfinished.chmod(0o755)  # mkdtemp makes it private
         unfinished.rename(folder)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+    return benchmark
 
 
 def read_benchmark(folder: str | os.PathLike) -> Benchmark:

@@ -18,8 +18,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy import interpolate, optimize, special, stats
 
-from pns_dgp._model import require
-
 
 def draw_scores(
     rng: np.random.Generator, n: int, size: int, copula: dict[str, Any]
@@ -37,8 +35,6 @@ def draw_scores(
         df = copula["df"]
         scores /= np.sqrt(rng.chisquare(df, (n, 1)) / df)
         return special.ndtri(special.stdtr(df, scores))
-    known = ["independence", "gaussian", "student", *_FRAILTY]
-    require(family in known, "copula", f"must be one of {known}, got {family!r}.")
     draw_frailty, psi = _FRAILTY[family]
     theta = copula["parameter"]
     frailty = draw_frailty(rng, theta, (n, 1))
@@ -116,8 +112,6 @@ def make_margin(family: str, parameters: dict[str, Any]) -> Margin:
         law, first, last = _DISCRETE[family](**parameters)
         values = np.arange(first, last + 1, dtype=np.float64)
         return Margin(special.ndtri(law(values)), values, discrete=True)
-    known = sorted(_CONTINUOUS | _DISCRETE)
-    require(family in known, "family", f"must be one of {known}, got {family!r}.")
     values = _CONTINUOUS[family](**parameters)(_GRID)
     return Margin(_GRID, np.maximum.accumulate(values), discrete=False)
 

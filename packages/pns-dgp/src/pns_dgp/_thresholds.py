@@ -7,9 +7,9 @@ in an arm if one uniform number, the same for both arms, is below the arm's prob
 import abc
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.core
@@ -37,8 +37,6 @@ from pns_dgp._model import (
 BLOCK_ROWS = 8192
 NUM_INDICES = 1 + pb.BINARY.num_treatments  # of the choice and of each arm's outcome
 
-Block = TypeVar("Block")
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ThresholdModel(abc.ABC):
@@ -50,6 +48,11 @@ class ThresholdModel(abc.ABC):
     @abc.abstractmethod
     def num_covariates(self) -> int:
         """How many covariates the learner sees."""
+
+    @property
+    def num_hidden(self) -> int:
+        """How many binaries are hidden."""
+        return len(self.hidden_probs)
 
     @abc.abstractmethod
     def _covariates(
@@ -77,7 +80,7 @@ class ThresholdModel(abc.ABC):
     def oracle(self, z: Num[Array, "n num_covariates"]) -> Truth:
         """Computes the truth at z [n, d] by summation over the 2^k hidden values."""
         z = checked_rows(z, self.num_covariates)
-        return truth_by_chunks(self._cells, z, len(self.hidden_probs))
+        return truth_by_chunks(self._cells, z, self.num_hidden)
 
     def parameters(self) -> dict[str, Any]:
         """Returns every coefficient, ready for JSON."""
@@ -89,7 +92,7 @@ class ThresholdModel(abc.ABC):
 
     def _set_arrays(self, **shapes: tuple[int, ...]) -> None:
         """Makes float64 arrays of these fields; raises unless they have the shapes."""
-        for name, shape in shapes.items():
+        for name, shape in {"hidden_probs": (self.num_hidden,), **shapes}.items():
             # A model without hidden variables has empty arrays, which JSON keeps as [].
             value = np.asarray(getattr(self, name), np.float64)
             value = value.reshape(shape) if value.size == 0 else value
@@ -110,22 +113,31 @@ class ThresholdModel(abc.ABC):
         Int[np.ndarray, "2 n"],
         Int[np.ndarray, "arms n"],
     ]:
-        """Draws z, (own choice, fair coin) and (y0, y1); first rows do not depend on n."""
+        """Draws z, (own choice, fair coin) and (y0, y1), in blocks on all cores.
+
+        Each block draws all its rows from a stream of its own, made of the key and its
+        number: rows do not depend on n, nor on the number of cores.
+        """
         check_count(n)
+        words = _key_words(key)
         z = np.empty((n, self.num_covariates), np.float32)
         columns = np.empty((4, n), np.int32)
 
-        def one_block(rng: np.random.Generator, rows: int):
+        def fill(block: int) -> None:
+            seed = np.random.SeedSequence(words, spawn_key=(block,))
+            rng = np.random.Generator(np.random.Philox(seed))
             # Rounded first: the probabilities are those of the covariates as returned.
-            block = self._covariates(rng, rows).astype(np.float32)
-            hidden = rng.random((rows, len(self.hidden_probs))) < self.hidden_probs
-            p_x, p_y = self._probabilities(block.astype(np.float64), hidden)
-            choice, coin, threshold = rng.random((3, rows))
-            return block, np.stack([choice < p_x, coin < 0.5, *(threshold <= p_y)])
+            rows = self._covariates(rng, BLOCK_ROWS).astype(np.float32)
+            hidden = rng.random((BLOCK_ROWS, self.num_hidden)) < self.hidden_probs
+            p_x, p_y = self._probabilities(rows.astype(np.float64), hidden)
+            choice, coin, threshold = rng.random((3, BLOCK_ROWS))
+            drawn = np.stack([choice < p_x, coin < 0.5, *(threshold <= p_y)])
+            part = slice(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
+            size = len(z[part])
+            z[part], columns[:, part] = rows[:size], drawn[:, :size]
 
-        for where, (block, draws) in map_blocks(one_block, key, n):
-            size = where.stop - where.start
-            z[where], columns[:, where] = block[:size], draws[:, :size]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(fill, range(-(-n // BLOCK_ROWS))))
         return z, columns[:2], columns[2:]
 
     def _cells(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n x y0 y1"]:
@@ -153,6 +165,11 @@ class IndexModel(ThresholdModel):
     _: dataclasses.KW_ONLY
     epsilon: float = 0.02  # least distance of P(X=1 | Z, H) from 0 and 1
 
+    def _set_arrays(self, **shapes: tuple[int, ...]) -> None:
+        size = self.num_hidden
+        hidden = {"hidden_choice": (size,), "hidden_outcome": (NUM_INDICES - 1, size)}
+        super()._set_arrays(**hidden, **shapes)
+
     @abc.abstractmethod
     def _indices(self, z: Float[np.ndarray, "... d"]) -> Iterable[np.ndarray]:
         """Computes f [...] of the choice, then of the outcome in each arm."""
@@ -169,17 +186,8 @@ class IndexModel(ThresholdModel):
         return p_x, special.expit(np.stack(logits))
 
 
-def map_blocks(
-    draw: Callable[[np.random.Generator, int], Block], key: Key[jax.Array, ""], n: int
-) -> Iterator[tuple[slice, Block]]:
-    """Draws n rows in blocks, each from its own stream, on all cores.
-
-    Block b always draws BLOCK_ROWS rows from a stream made of the key and b, so rows do
-    not depend on n, on the number of cores or on which rows are asked for.
-
-    Yields:
-      The rows a block fills, and the block, whose surplus rows the caller drops.
-    """
+def _key_words(key: Key[jax.Array, ""]) -> list[int]:
+    """Returns the numbers that a typed key is made of."""
     if isinstance(key, jax.core.Tracer):
         raise InputError(
             "key",
@@ -187,18 +195,4 @@ def map_blocks(
         )
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
         raise InputError("key", "must be one typed key, from jax.random.key.")
-    words = np.asarray(jax.random.key_data(key)).ravel().tolist()
-
-    def one(block: int) -> Block:
-        seed = np.random.SeedSequence(words, spawn_key=(block,))
-        return draw(np.random.Generator(np.random.Philox(seed)), BLOCK_ROWS)
-
-    num_workers = os.cpu_count() or 1
-    num_blocks = -(-n // BLOCK_ROWS)
-    with ThreadPoolExecutor(num_workers) as pool:
-        # A few blocks at a time: results wait in memory until they are taken.
-        for first in range(0, num_blocks, 2 * num_workers):
-            group = range(first, min(first + 2 * num_workers, num_blocks))
-            for block, rows in zip(group, pool.map(one, group), strict=True):
-                start = block * BLOCK_ROWS
-                yield slice(start, min(start + BLOCK_ROWS, n)), rows
+    return np.asarray(jax.random.key_data(key)).ravel().tolist()

@@ -42,12 +42,9 @@ def _normals(d: int) -> Callable[[np.random.Generator, int], Rows]:
     return lambda rng, n: rng.standard_normal((n, d))
 
 
-def _linear(d: int) -> Callable[[np.random.Generator], Function]:
-    def draw(rng: np.random.Generator) -> Function:
-        slopes = rng.standard_normal(d)
-        return lambda z: z @ slopes
-
-    return draw
+def _linear(rng: np.random.Generator) -> Function:
+    slopes = rng.standard_normal(8)
+    return lambda z: z @ slopes
 
 
 def _radial(rng: np.random.Generator) -> Function:
@@ -64,24 +61,16 @@ def _radial(rng: np.random.Generator) -> Function:
     return radial
 
 
-def _trees(
-    d: int, num_trees: int = 12, depth: int = 3
-) -> Callable[[np.random.Generator], Function]:
-    """Draws sums of complete trees over uniform covariates."""
+def _trees(rng: np.random.Generator) -> Function:
+    """Twelve complete trees of depth 3 over ten uniform covariates."""
+    column, cut = rng.integers(0, 10, (12, 3)), rng.uniform(0.2, 0.8, (12, 3))
+    leaves = rng.standard_normal((12, 8))
 
-    def draw(rng: np.random.Generator) -> Function:
-        column = rng.integers(0, d, (num_trees, depth))
-        cut = rng.uniform(0.2, 0.8, (num_trees, depth))
-        leaves = rng.standard_normal((num_trees, 2**depth))
-        powers = 2 ** np.arange(depth)
+    def trees(z: Rows) -> Float[np.ndarray, " n"]:
+        leaf = (z[..., column] > cut) @ [1, 2, 4]  # [n, num_trees]
+        return np.take_along_axis(leaves, leaf.T, axis=1).sum(axis=0)
 
-        def trees(z: Rows) -> Float[np.ndarray, " n"]:
-            leaf = (z[..., column] > cut) @ powers  # [n, num_trees]
-            return np.take_along_axis(leaves, leaf.T, axis=1).sum(axis=0)
-
-        return trees
-
-    return draw
+    return trees
 
 
 def _mixed_covariates(rng: np.random.Generator, n: int) -> Rows:
@@ -190,10 +179,10 @@ def _uniforms(rng: np.random.Generator, n: int) -> Rows:
 
 
 FAMILIES: dict[str, Family] = {
-    "linear": Family(_normals(8), _linear(8)),
-    "rare": Family(_normals(8), _linear(8), intercept=-4.0, strength=0.8),
+    "linear": Family(_normals(8), _linear),
+    "rare": Family(_normals(8), _linear, intercept=-4.0, strength=0.8),
     "radial": Family(_normals(8), _radial),
-    "trees": Family(_uniforms, _trees(10)),
+    "trees": Family(_uniforms, _trees),
     "mixed": Family(_mixed_covariates, _mixed, categories=(0,)),
     "rare_mixed": Family(_mixed_covariates, _mixed, -3.2, 0.9, categories=(0,)),
     "sines": Family(_normals(6), _sines),
@@ -219,13 +208,7 @@ class World(IndexModel):
 
     def __post_init__(self) -> None:
         """Checks the parameters and makes arrays of them."""
-        k = len(self.hidden_probs)
-        self._set_arrays(
-            hidden_probs=(k,),
-            hidden_choice=(k,),
-            hidden_outcome=(NUM_INDICES - 1, k),
-            intercept=(NUM_INDICES,),
-        )
+        self._set_arrays(intercept=(NUM_INDICES,))
 
     @functools.cached_property
     def _shapes(self) -> list[tuple[Function, float, float]]:

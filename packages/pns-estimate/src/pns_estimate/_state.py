@@ -243,7 +243,7 @@ def load_state(folder: Path) -> tuple[dict[str, Any], FittedState]:
     _check_digests(folder)
     try:
         settings = dict(card["settings"])
-        get_method(settings["method"])  # a method that is not known is told
+        get_method(settings["method"])  # raises if it is not known
         encoder = Encoder.from_json(card["encoder"])
         summary = FitSummary.from_json(card["summary"])
         sample_size = float(card["sample_size"])
@@ -279,8 +279,7 @@ def _check_digests(folder: Path) -> None:
     present = _digests(folder)
     try:
         expected = dict(json.loads((folder / _DIGESTS).read_text()))
-        changed = [n for n in ("estimator.json", *expected) if n not in present]
-        changed += [n for n, digest in expected.items() if present.get(n) != digest]
+        changed = [n for n, digest in expected.items() if present.get(n) != digest]
     except (OSError, ValueError, TypeError) as error:
         raise UserError(
             f"{folder} holds an incomplete model: {_DIGESTS} cannot be read."

@@ -5,7 +5,6 @@ from pns_models._anchored import (
     EnsembleConfig,
     SLearnerConfig,
     TLearnerConfig,
-    draw_member_weights,
 )
 from pns_models._crossfit import CrossFit, cross_fit
 from pns_models._data import Counts, FoldedCounts, distinct_rows, empty_table
@@ -87,7 +86,6 @@ __all__ = [
     "deal_folds",
     "deal_held_out",
     "distinct_rows",
-    "draw_member_weights",
     "empty_table",
     "fit",
     "is_writer",

@@ -129,7 +129,9 @@ class BootstrapEnsemble(Network):
 
     def draw_indices(self, key: PRNGKeyArray, num: int) -> Float[Array, "{num} k"]:
         """Draws weights of the members; the first do not depend on `num`."""
-        return draw_member_weights(key, self.index_dim, num)
+        normal = jax.random.normal(key, (num, self.index_dim))
+        centered = normal - normal.mean(axis=1, keepdims=True)
+        return 1 / self.index_dim + centered / (self.index_dim - 1) ** 0.5
 
     def central_indices(self) -> Float[Array, "1 k"]:
         """Returns equal weights."""
@@ -140,25 +142,6 @@ class BootstrapEnsemble(Network):
     ) -> Float[Array, "*shape k"]:
         """Draws one normal number per member: unit vectors pick theirs."""
         return jax.random.normal(key, (*shape, self.index_dim))
-
-
-def draw_member_weights(
-    key: PRNGKeyArray, num_members: int, num_draws: int
-) -> Float[Array, "{num_draws} {num_members}"]:
-    """Draws weights of members; the first do not depend on the number of draws.
-
-    Weighted sums over members have the members' mean and covariance.
-
-    Example:
-      >>> import jax
-      >>> weights = draw_member_weights(jax.random.key(0), 3, num_draws=50_000)
-      >>> sums = weights @ jax.numpy.array([1.0, 2.0, 6.0])  # mean 3, variance 7
-      >>> round(float(sums.mean()), 1), round(float(sums.var()))
-      (3.0, 7)
-    """
-    normal = jax.random.normal(key, (num_draws, num_members))
-    centered = normal - normal.mean(axis=1, keepdims=True)
-    return 1 / num_members + centered / (num_members - 1) ** 0.5
 
 
 @register_network

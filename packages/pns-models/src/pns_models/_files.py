@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -28,7 +27,6 @@ from pns_models._standardizer import Standardizer
 _KIND_FORMAT = 1
 _CARD = "kind.json"
 _MODEL_FORMAT = 2
-_READERS = {1: "0.1"}  # the versions of pns-models that read older formats
 
 
 def uncommitted(tree: Any) -> Any:
@@ -173,8 +171,11 @@ def write_model(
         not folder.exists(), "folder", f"must be a new one, {folder} exists already."
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with tempfile.TemporaryDirectory(
+        prefix=f".{folder.name}-", dir=folder.parent
+    ) as aside:
+        part = Path(aside, folder.name)
+        part.mkdir()
         save_arrays(part / "arrays", nnx.state(network))
         card = {
             "format": _MODEL_FORMAT,
@@ -186,11 +187,7 @@ def write_model(
             },
         }
         (part / "model.json").write_text(json.dumps(card, indent=1) + "\n")
-        part.chmod(0o755)
         part.rename(folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
 
 
 def read_model(folder: str | os.PathLike) -> tuple[Network, Recipe, Standardizer]:
@@ -232,18 +229,16 @@ def read_model(folder: str | os.PathLike) -> tuple[Network, Recipe, Standardizer
 def _read_card(folder: Path) -> dict[str, Any]:
     try:
         card = json.loads((folder / "model.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        found = card["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedModelError(
             f"{folder} holds no model: model.json: {error}."
         ) from error
-    found, version = None, None
-    if isinstance(card, dict):
-        found, version = card.get("format"), card.get("version")
     if found != _MODEL_FORMAT:
-        reader = _READERS.get(found, version) if isinstance(found, int) else version
+        reader = "0.1" if found == 1 else card.get("version")
         raise DamagedModelError(
-            f"{folder} is in format {found}, and this version of pns-models reads "
-            f"format {_MODEL_FORMAT}; load it with pns-models {reader or 'that wrote it'}."
+            f"{folder} is in format {found}, and this version of pns-models reads format "
+            f"{_MODEL_FORMAT}; load it with pns-models {reader}."
         )
     return card
 

@@ -76,45 +76,21 @@ class FittedModel:
         ]
         return np.concatenate(parts, axis=1)
 
-    def stream_draws(
-        self, key: PRNGKeyArray, z: ArrayLike, num_draws: int, draws_per_chunk: int = 16
-    ) -> Iterator[pb.Atoms]:
-        """Yields draws of the atoms a few at a time, in bounded memory.
-
-        Args:
-          key: decides the indices; the first draws do not depend on `num_draws`.
-          z: rows [n, d].
-          num_draws: how many in all.
-          draws_per_chunk: how many at a time.
-
-        Yields:
-          Atoms [at most draws_per_chunk, n]. Within a draw all rows share an index.
-
-        Raises:
-          NoDrawsError: if the network has no index.
-        """
-        indices = self._draw_indices(key, num_draws, draws_per_chunk)
-        codes = [(_encoded(*self._split, block), n) for block, n in self._blocks(z)]
-        for start in range(0, num_draws, draws_per_chunk):
-            some = indices[start : start + draws_per_chunk]
-            keep = min(draws_per_chunk, num_draws - start)
-            parts = []
-            for code, count in codes:
-                atoms = _drawn_atoms(*self._split, code, some)
-                parts.append([np.asarray(leaf)[:keep, :count] for leaf in atoms])
-            yield pb.Atoms(
-                *(np.concatenate(p, axis=1) for p in zip(*parts, strict=True))
-            )
-
     def draws(self, key: PRNGKeyArray, z: ArrayLike, num_draws: int) -> pb.Atoms:
         """Draws atoms of rows z [n, d]: NumPy arrays [num_draws, n].
 
         Each draw is one coherent law for all rows; their deviation over draws stands
-        for estimation error. The result takes 24 bytes per draw and row;
-        `stream_draws` does not. The draws of a row lie side by side in memory, where
-        whoever computes with them reads them fastest.
+        for estimation error. The result takes 24 bytes per draw and row. If that is too
+        much, draw for blocks of rows with the same key: they share the draws' indices.
+        The draws of a row are contiguous in memory.
+
+        Raises:
+          NoDrawsError: if the network has no index.
         """
-        indices = self._draw_indices(key, num_draws, _DRAWS)
+        indices = self.draw_indices(key, num_draws)
+        # The first is repeated until one program serves all.
+        missing = np.repeat(indices[:1], -num_draws % _DRAWS, axis=0)
+        indices = np.concatenate([indices, missing])
         z = self.standardizer.check(z)
         shape = pb.BINARY.joint_shape
         joint = np.empty((len(z), *shape, num_draws), np.float32)
@@ -125,7 +101,7 @@ class FittedModel:
             for start in range(0, num_draws, _DRAWS):
                 some = indices[start : start + _DRAWS]
                 keep = min(_DRAWS, num_draws - start)
-                drawn = _drawn_atoms_last(*self._split, code, some)
+                drawn = _drawn_atoms(*self._split, code, some)
                 for whole, part in zip((joint, mu), drawn, strict=True):
                     kept = np.asarray(part)[:count, ..., :keep]
                     whole[row : row + count, ..., start : start + keep] = kept
@@ -135,25 +111,15 @@ class FittedModel:
     def draw_indices(
         self, key: PRNGKeyArray, num_draws: int
     ) -> Float[np.ndarray, "{num_draws} i"]:
-        """Draws the indices of `draws` and `stream_draws` with the same key."""
-        return self._draw_indices(key, num_draws, _DRAWS)[:num_draws]
-
-    def _draw_indices(
-        self, key: PRNGKeyArray, num_draws: int, draws_per_chunk: int
-    ) -> Float[np.ndarray, "s i"]:
-        """Draws indices; the first is repeated until one program serves all chunks."""
+        """Draws the indices of `draws` with the same key."""
         if not self.is_epistemic:
             raise NoDrawsError(
                 f"a network of kind {self.recipe.network.kind!r} has no draws; train a "
                 "hypermodel, an epinet or an ensemble, or bootstrap it."
             )
-        sizes = {"num_draws": num_draws, "draws_per_chunk": draws_per_chunk}
-        for name, value in sizes.items():
-            require(value >= 1, name, f"must be at least 1, got {value}.")
+        require(num_draws >= 1, "num_draws", f"must be at least 1, got {num_draws}.")
         structure, state = self._split
-        indices = np.asarray(_drawn_indices(structure, num_draws, state, key))
-        missing = -num_draws % draws_per_chunk
-        return np.concatenate([indices, np.repeat(indices[:1], missing, axis=0)])
+        return np.asarray(_drawn_indices(structure, num_draws, state, key))
 
     def _blocks(
         self, z: ArrayLike, most_rows: int | None = None
@@ -297,14 +263,6 @@ def _encoded(structure: nnx.GraphDef, state: Any, z: Float[Array, "n d"]) -> Any
 
 @functools.partial(jax.jit, static_argnums=0)
 def _drawn_atoms(
-    structure: nnx.GraphDef, state: Any, code: Any, indices: Float[Array, "s i"]
-) -> pb.Atoms:
-    network = nnx.merge(structure, state)
-    return atoms_from_raw(network.decode(code, indices), network.link)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _drawn_atoms_last(
     structure: nnx.GraphDef, state: Any, code: Any, indices: Float[Array, "s i"]
 ) -> pb.Atoms:
     """Draws atoms with the draws on the last axis: joint [n, 2, 2, s], mu [n, 2, s]."""

@@ -30,8 +30,7 @@ _LECUN = jax.nn.initializers.lecun_normal()
 class Network(nnx.Module):
     """What training and prediction ask of a network.
 
-    As it stands it has no index: the axis s has whatever length it has, and the numbers
-    repeat along it.
+    The base class has no index: numbers repeat along the axis s, whatever its length.
     """
 
     link: ClassVar[Link] = "anchored"
@@ -141,7 +140,7 @@ def register_network(config_class: _Config) -> _Config:
 
 
 def add_class(known: dict[str, Any], cls: Any) -> None:
-    """Adds a class by its kind, or again: a notebook may define it once more."""
+    """Adds a class by its kind; a notebook may define the same class again."""
     old = known.get(cls.kind, cls)
     require(
         (old.__module__, old.__qualname__) == (cls.__module__, cls.__qualname__),

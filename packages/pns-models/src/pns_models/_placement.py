@@ -1,7 +1,7 @@
 """Where members train: on the cores of a CPU, or on a mesh of devices.
 
 A mesh has two axes. Along `member` each device has members of its own and trains them
-without a word to the others. Along `data` devices share members: each keeps a part of the
+independently. Along `data` devices share members: each keeps a part of the
 cells and takes a part of the visits of every step, and gradients are summed. The result is
 the same up to rounding.
 
@@ -116,7 +116,7 @@ class OnMesh:
     ):
         self._mesh, self._program = mesh, program
         self._num_members = len(members.fold)
-        # All devices have as many members: the first train twice, in vain.
+        # All devices need as many members: the first are repeated, and copies dropped.
         order = np.arange(
             -(-self._num_members // mesh.shape[MEMBER]) * mesh.shape[MEMBER]
         )

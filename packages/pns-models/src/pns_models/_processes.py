@@ -39,7 +39,7 @@ def join_processes(
       InputError: if some of them are given and others are not, or one makes no sense.
 
     Example:
-      >>> join_processes("10.0.0.1:8476", num_processes=1, process_id=0)  # nobody else
+      >>> join_processes("10.0.0.1:8476", num_processes=1, process_id=0)  # alone
       >>> is_writer()
       True
     """

@@ -99,7 +99,15 @@ def measure_reliability(model: HasAtoms | pb.Atoms, counts: Counts) -> Reliabili
             observational=observational.sum(),
             experimental=experimental.sum(),
         )
-    joint, mu = _atoms(model, counts)
+    atoms = model if isinstance(model, pb.Atoms) else model.atoms(counts.z)
+    joint, mu = map(np.asarray, atoms)
+    shape = (len(counts.z), *pb.BINARY.joint_shape)
+    require(
+        joint.shape == shape and mu.shape == shape[:2],
+        "atoms",
+        f"must have joint {list(shape)} and mu {list(shape[:2])}, one for each row of "
+        f"counts, got {list(joint.shape)} and {list(mu.shape)}.",
+    )
     units = observational.sum((1, 2))
     return Reliability(
         joint=tuple(
@@ -111,19 +119,6 @@ def measure_reliability(model: HasAtoms | pb.Atoms, counts: Counts) -> Reliabili
             for arm in (0, 1)
         ),
     )
-
-
-def _atoms(model: HasAtoms | pb.Atoms, counts: Counts) -> pb.Atoms:
-    atoms = model if isinstance(model, pb.Atoms) else model.atoms(counts.z)
-    joint, mu = np.asarray(atoms.joint), np.asarray(atoms.mu)
-    shape = (len(counts.z), *pb.BINARY.joint_shape)
-    require(
-        joint.shape == shape and mu.shape == shape[:2],
-        "atoms",
-        f"must have joint {list(shape)} and mu {list(shape[:2])}, one for each row of "
-        f"counts, got {list(joint.shape)} and {list(mu.shape)}.",
-    )
-    return pb.Atoms(joint=joint, mu=mu)
 
 
 def _curve(

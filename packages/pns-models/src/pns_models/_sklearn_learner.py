@@ -4,8 +4,8 @@ Three classifiers make one member: one of the cells of the log, with a class for
 of treatment and outcome, and one of the outcome in each arm of the trial. They know
 nothing of each other, so that mu may lie outside the limits that the log sets.
 
-A classifier may say that something cannot be, and knows no class that it did not see. So a
-probability is at least that of half a unit, 1 / (2 (n + 1)) with n units that the
+A classifier may give a probability of 0, and does so to every class that it did not see.
+So probabilities are at least that of half a unit, 1 / (2 (n + 1)) with n units that the
 classifier saw.
 
 Nothing of this is needed unless a classifier is given: scikit-learn is imported with the

@@ -55,7 +55,6 @@ def train(
     checkpoints: RunCheckpoints,
     checkpoint_seconds: float,
     progress: bool,
-    abort_on_nan: bool,
 ) -> tuple[RunState, History]:
     """Runs chunks until the end or until patience ends."""
     state, rows = checkpoints.restore(state)
@@ -67,8 +66,7 @@ def train(
         while step < run.num_steps and int(state.waited) < patience:
             size = min(run.config.eval_every, run.num_steps - step)
             state, losses = next_chunk(run, state, step, size)
-            if abort_on_nan:
-                _check_finite(losses, step, run.num_steps)
+            _check_finite(losses, step, run.num_steps)
             step += size
             held_out = evaluate(run, state)
             rows.append((step, float(losses.mean()), held_out))
@@ -142,7 +140,6 @@ def fit(
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
-    abort_on_nan: bool = True,
     held_out: Counts | None = None,
 ) -> FitResult:
     """Trains a network.
@@ -155,8 +152,6 @@ def fit(
         run, training continues from there, to the same result.
       checkpoint_seconds: least time between two checkpoints.
       progress: show a bar with loss and time left; never shown off a terminal.
-      abort_on_nan: raise DivergedError, which names the step, when the loss is not
-        finite.
       held_out: units that are held out; counts are then those to train on. If None, each
         unit is held out with the recipe's probability.
 
@@ -167,7 +162,7 @@ def fit(
 
     Raises:
       TooFewRowsError: if the training or the held-out part lacks units of a source.
-      DivergedError: if the loss is not finite.
+      DivergedError: if the loss is not finite; it names the step.
 
     Example:
       >>> import jax
@@ -209,9 +204,7 @@ def fit(
     run, state = make_run(network, recipe.training, seen, hidden, keys)
     label = {} if checkpoint_dir is None else _label(key, recipe, run, standardizer)
     checkpoints = RunCheckpoints(checkpoint_dir, label)
-    state, history = train(
-        run, state, checkpoints, checkpoint_seconds, progress, abort_on_nan
-    )
+    state, history = train(run, state, checkpoints, checkpoint_seconds, progress)
     # The best parameters if training may stop early, otherwise the last.
     stops = recipe.training.patience is not None
     params = state.best_params if stops else state.params

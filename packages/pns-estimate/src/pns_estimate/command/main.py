@@ -102,7 +102,7 @@ class Interrupts:
                 _thread.interrupt_main()  # Windows
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     print(f"pns-estimate: {message}", file=sys.stderr, flush=True)
     sys.exit(code)
 
@@ -112,7 +112,6 @@ def _parse(argv: list[str]) -> list[str]:
         return flags.FLAGS(argv)
     except flags.Error as error:
         _fail(_flags.describe_error(error), 2)
-        raise
 
 
 def _guarded(interrupts: Interrupts, arguments: Sequence[str]) -> None:
@@ -135,7 +134,7 @@ def _guarded(interrupts: Interrupts, arguments: Sequence[str]) -> None:
         _explain(error)
 
 
-def _explain(error: BaseException) -> None:
+def _explain(error: BaseException) -> NoReturn:
     if isinstance(error, UserError):
         _fail(_flags.in_flags(error), 2)
     reason = storage_reason(error)
@@ -146,7 +145,7 @@ def _explain(error: BaseException) -> None:
 
 
 def run(argv: list[str] | None = None) -> None:
-    """Runs the command: 0 if it worked, 2 for a user's mistake, 1 for a fault of ours.
+    """Runs the command: exits with 0, with 2 for a user's mistake, 1 for our own.
 
     Ctrl-C ends it with 130. Without program and arguments, those of the process are taken.
     """

@@ -192,7 +192,7 @@ def _terms(
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
-    # JSON has no word for a number that is not there but null.
+    # JSON writes a missing number as null.
     columns: dict[str, list[Any]] = {
         name: [None if np.isnan(v) else v for v in table[name].round(4).tolist()]
         for name in (*ENDS, "disagreement")

@@ -1,7 +1,7 @@
 """Checks a statistician would make: are tables and columns what they are taken for?
 
-Balance of the trial is tested at 0.001, by `pi.check_assignment`; all other rules are such
-that chance alone hardly meets them.
+Balance of the trial is tested at 0.001, by `pi.check_assignment`; chance alone rarely
+meets any of the other rules.
 """
 
 import re
@@ -21,8 +21,8 @@ _UNBALANCED = 0.001  # p-value below which covariates predict the arm
 _BALANCED = 0.05  # p-value above which a log looks like a trial
 _FEW_IN_ARM = 30
 _FEW_OUTCOMES = 10  # people of an arm with the outcome, or without it
-_RARE_RATIO = 50  # people that one table has so many times less often than the other
-_MOST_ALONE = 0.1  # share of a table whose like the other table hardly has
+_RARE_RATIO = 50  # of densities, from which on rows are hardly comparable
+_MOST_ALONE = 0.1  # share of a table with almost no comparable rows in the other
 _LEAST_RANGE = 100  # rows whose range is taken for that of a table
 _COMPARED_ROWS = 20_000  # of each table
 _DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T].*)?")
@@ -122,10 +122,7 @@ def _find_poor_overlap(
     z = some.z.astype(float)
     deviation = z.std(axis=0)
     z = (z - z.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    log_ratio = np.zeros(len(z))  # of the trial's density over the log's
-    if comparison.chance is not None:
-        log_ratio = comparison.log_density_ratio(rows.is_trial, rows.weights)
-        log_ratio = log_ratio[chosen]
+    log_ratio = comparison.log_density_ratio(rows.is_trial, rows.weights)[chosen]
     problems = []
     for sign, own, other in zip((-1, 1), pm.SOURCES, pm.SOURCES[::-1], strict=True):
         inside = some.is_trial == (own.role == "trial")

@@ -67,7 +67,7 @@ class Stream:
         return _own_columns(self.dataset.schema)
 
     def num_rows(self) -> int:
-        """Counts the rows; of files, by what they say of themselves."""
+        """Counts the rows; those of files from their metadata."""
         with _readable(self.name):
             return self.dataset.count_rows()
 
@@ -183,7 +183,7 @@ def _is_large(path: Path, memory_gb: float) -> bool:
     try:
         shape = pq.read_metadata(path)
     except (pa.ArrowException, OSError):
-        return False  # whoever reads it says what is wrong
+        return False  # reading it says what is wrong
     return shape.num_rows * shape.num_columns * _BYTES_PER_VALUE > memory_gb * 1e9
 
 

@@ -332,23 +332,22 @@ def _make_features(z: Num[np.ndarray, "n d"], copies: PerRow | None) -> Transfor
     """
     z = np.asarray(z)
     share = np.full(len(z), 1 / len(z)) if copies is None else copies / copies.sum()
-    low, high, center, scale, middle = np.zeros((5, z.shape[1]))
-    many, varies = np.zeros((2, z.shape[1]), bool)
+    found = []
     for place in range(z.shape[1]):  # one at a time: no copy of the table
         column = z[:, place].astype(float)
-        low[place], high[place] = column.min(), column.max()
-        many[place] = not np.all((column == low[place]) | (column == high[place]))
-        if many[place]:
+        low, high = column.min(), column.max()
+        many = not np.all((column == low) | (column == high))
+        if many:
             options = {"weights": copies, "method": "inverted_cdf"}
-            ends = np.quantile(column, [0.005, 0.995], **options)
-            low[place], high[place] = ends
-            column = np.clip(column, *ends)
-        varies[place] = high[place] > low[place]
-        center[place] = share @ column
-        scale[place] = np.sqrt(share @ (column - center[place]) ** 2)
-        if varies[place]:
-            middle[place] = share @ ((column - center[place]) / scale[place]) ** 2
-    squared = many & varies
+            low, high = np.quantile(column, [0.005, 0.995], **options)
+            column = np.clip(column, low, high)
+        center = share @ column
+        scale = np.sqrt(share @ (column - center) ** 2)
+        middle = share @ ((column - center) / scale) ** 2 if high > low else 0.0
+        found.append((low, high, center, scale, middle, many))
+    low, high, center, scale, middle, many = np.reshape(found, (-1, 6)).T
+    varies = high > low
+    squared = (many == 1) & varies
 
     def features(block: Num[np.ndarray, "b d"]) -> Float[np.ndarray, "b k"]:
         cut = np.clip(block, low, high)[:, varies]

@@ -309,9 +309,7 @@ def corrected_extreme(
     return (sign * min(float(end), limit) + 0.0, sign * min(float(middle), limit) + 0.0)
 
 
-def normal_tails(
-    means: LinearMeans, num_draws: int = _NUM_DRAWS
-) -> Float[np.ndarray, "k num_draws"]:
+def normal_tails(means: LinearMeans) -> Float[np.ndarray, "k num_draws"]:
     """Draws standardized normal errors with the correlation of the means.
 
     A multiplier bootstrap with normal multipliers of the clusters has exactly this law.
@@ -321,12 +319,12 @@ def normal_tails(
     values, vectors = np.linalg.eigh(means.covariance * np.outer(scale, scale))
     # The symmetric root, since vectors of the same values may turn by rounding.
     root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
-    return root @ _normals(len(error), num_draws)
+    return root @ _normals(len(error))
 
 
 @functools.lru_cache(maxsize=4)
-def _normals(count: int, num_draws: int) -> Float[np.ndarray, "count num_draws"]:
+def _normals(count: int) -> Float[np.ndarray, "count num_draws"]:
     """Draws normals whose quantiles are exact in each row (a Latin hypercube)."""
     rng = np.random.default_rng(0)
-    place = np.stack([rng.permutation(num_draws) for _ in range(count)])
-    return special.ndtri((place + 0.5) / num_draws)
+    place = np.stack([rng.permutation(_NUM_DRAWS) for _ in range(count)])
+    return special.ndtri((place + 0.5) / _NUM_DRAWS)

@@ -121,15 +121,13 @@ class PreparedUnits(NamedTuple):
 
 
 def prepare_units(
-    units: HeldOutUnits,
-    fold: IntPerRow,
-    comparison: SourceComparison,
-    source: Source = "both",
+    units: HeldOutUnits, fold: IntPerRow, comparison: SourceComparison
 ) -> PreparedUnits:
     """Shifts the arms, and reweights the sources if their laws differ.
 
     Everything is fitted on other folds than it is used for. The comparison is from
-    `compare_sources`; the target population has the covariates of the source.
+    `compare_sources`. The target population has the covariates of both sources together;
+    `PreparedUnits.toward` changes it.
 
     Example:
       >>> from pns_infer import compare_sources
@@ -143,4 +141,4 @@ def prepare_units(
     """
     shifted, arms = shift_arms(units, fold)
     prepared = PreparedUnits(shifted._replace(ratio=None), arms, comparison)
-    return prepared.toward(source)
+    return prepared.toward("both")

@@ -5,7 +5,6 @@ The vocabulary is that of `problem`. (The paper solves anew for each point:
 """
 
 import dataclasses
-import enum
 import functools
 import warnings
 from typing import Any
@@ -35,19 +34,11 @@ Points = Shaped[Array | np.ndarray, "num_points d"]
 Shifts = Float[Array | np.ndarray, "num_draws num_parameters"]
 
 _DEFAULT = SolveConfig()
+_ROWS = 8192  # whose features are computed at a time
 
 
 class NotConvergedWarning(UserWarning):
     """A linear solve ended before it reached its tolerance."""
-
-
-class SolveStatus(enum.Enum):
-    """How the solves ended; the value says what to try next."""
-
-    CONVERGED = "nothing to do"
-    MAX_ITERATIONS = "take more damping or more max_iterations"
-    ILL_CONDITIONED = "take more damping"
-    NOT_FINITE = "take more damping, or curvature='ggn'; check that params and outputs are finite"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,20 +69,9 @@ class BootstrapResult:
         return max(self.config.tolerance, 1e-3)
 
     @property
-    def status(self) -> SolveStatus:
-        """How the solves ended."""
-        if not np.all(np.isfinite(self.residuals)):
-            return SolveStatus.NOT_FINITE
-        if np.all(self.residuals <= self.limit):
-            return SolveStatus.CONVERGED
-        if self.shifts.shape[1] <= self.config.direct_up_to:
-            return SolveStatus.ILL_CONDITIONED
-        return SolveStatus.MAX_ITERATIONS
-
-    @property
     def converged(self) -> bool:
         """Whether every solve reached its tolerance."""
-        return self.status is SolveStatus.CONVERGED
+        return bool(np.all(self.residuals <= self.limit))
 
     @property
     def message(self) -> str:
@@ -99,10 +79,15 @@ class BootstrapResult:
         worst = f"worst relative residual {np.max(self.residuals):.2g}"
         if self.converged:
             return f"all {self.num_draws} solves reached {self.limit:g} ({worst})."
+        remedy = "take more damping"
+        if not np.all(np.isfinite(self.residuals)):
+            remedy += ", or curvature='ggn'; check that params and outputs are finite"
+        elif self.shifts.shape[1] > self.config.direct_up_to:
+            remedy += " or more max_iterations"
         failed = np.mean(~(self.residuals <= self.limit))
         return (
             f"{failed:.0%} of {self.num_draws} solves did not reach the tolerance "
-            f"{self.limit:g} ({worst}); {self.status.value}."
+            f"{self.limit:g} ({worst}); {remedy}."
         )
 
     def draws(
@@ -185,8 +170,8 @@ def bootstrap_draws(
 
     With the shifts of a bootstrap on disk, this is all that new points need; no
     training data are read. The function maps params and z (for scope='last_layer' those
-    of the head, and features) to what is wanted; the outputs if None. To stay inside a
-    nonlinear constraint, take the outputs and apply the link to their draws. Returns the
+    of the head, and features) to what is wanted; the outputs if None. It is compiled
+    once, so pass the same function again. To stay inside a nonlinear constraint, take the outputs and apply the link to their draws. Returns the
     function's value at the estimate plus its Jacobian times the shift, with a leading
     axis [num_draws, num_points, ...]. `params` is that of the whole network.
 
@@ -200,22 +185,8 @@ def bootstrap_draws(
       [[9.6, 96.0], [7.8, 78.0]]
     """
     function = problem.function if function is None else function
-    params, inputs = split_inputs(problem, params, jnp.asarray(z))
-    return shifted_values(function, params, shifts, inputs, points_per_chunk)
-
-
-def shifted_values(
-    function: ModelFunction,
-    params: PyTree,
-    shifts: Shifts,
-    z: Points,
-    points_per_chunk: int = 1024,
-) -> PyTree[Float[np.ndarray, "num_draws num_points ..."]]:
-    """Evaluates a function at shifted parameters, to first order.
-
-    It is compiled once for each function, so pass the same one again.
-    """
-    z, shifts = jnp.asarray(z), jnp.asarray(shifts)
+    params, z = split_inputs(problem, params, jnp.asarray(z))
+    shifts = jnp.asarray(shifts)
     num_parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
     check_shape("shifts", shifts, ("num_draws", num_parameters))
     # A power of two of them: the last block of many points then compiles nothing.
@@ -234,14 +205,14 @@ def shifted_values(
 
 
 def split_inputs(
-    problem: BootstrapProblem, params: PyTree, z: Float[Array, "n d"], size: int = 8192
+    problem: BootstrapProblem, params: PyTree, z: Float[Array, "n d"]
 ) -> tuple[PyTree, Float[Array, "n width"]]:
     """Returns parameters and inputs of what is bootstrapped: head and features."""
     if problem.scope == "full" or not isinstance(problem.outputs, tuple):
         return params, z
     body, head = params
-    starts = range(0, len(z), size)
-    parts = [_apply(problem.outputs[0], body, z[i : i + size]) for i in starts]
+    starts = range(0, len(z), _ROWS)
+    parts = [_apply(problem.outputs[0], body, z[i : i + _ROWS]) for i in starts]
     return head, jnp.concatenate(parts)
 
 

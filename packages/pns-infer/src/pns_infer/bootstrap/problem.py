@@ -18,11 +18,11 @@ Curvatures. The anchored network is trained with the joint law held fixed inside
 experimental likelihood; `frozen_nll` says so. Its score differentiates the first argument
 alone, so J is not symmetric:
 
-- 'estimating_equation': J itself, both arguments live.
-- 'hessian': J without the part that goes through the frozen argument. Symmetric; J itself
-  for an ordinary likelihood.
-- 'ggn': the generalized Gauss-Newton matrix of the same, with the expected (Fisher)
-  curvature of the outputs. Symmetric and never negative.
+- 'estimating_equation': J itself, both arguments live; the Hessian of an ordinary
+  likelihood.
+- 'ggn': the generalized Gauss-Newton matrix, without the part that goes through the frozen
+  argument, and with the expected (Fisher) curvature of the outputs. Symmetric and never
+  negative.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from pns_infer.core.inputs import check_at_least, check_option, check_shape
 
 Scope = Literal["full", "last_layer"]
-Curvature = Literal["hessian", "ggn", "estimating_equation"]
+Curvature = Literal["ggn", "estimating_equation"]
 ModelFunction = Callable[[Any, jax.Array], Any]  # of params and z
 
 
@@ -129,14 +129,14 @@ class SolveConfig:
     """How the linear systems are solved.
 
     Attributes:
-      curvature: 'ggn', 'hessian' or 'estimating_equation'.
+      curvature: 'ggn' or 'estimating_equation'.
       damping: added to the diagonal of J, whose scale is that of a mean loss.
       direct_up_to: number of parameters up to which J is formed and factored, once for
         all draws; beyond that solves are iterative. Matrix and factor take 16 bytes per
         pair of parameters (1 GB for 8,000) and the time of forming them grows with the
         number of pairs, that of factoring them faster still.
       preconditioner_rank: products with 'ggn' that are spent on finding its large
-        eigenvalues before iterative solves; 0 for none. Other curvatures have none.
+        eigenvalues before iterative solves; 0 for none. J itself has none.
       max_iterations: of conjugate gradients (GMRES for 'estimating_equation').
       tolerance: relative residual at which they stop; a result with more than that, and
         than 0.001, has not converged.
@@ -154,8 +154,7 @@ class SolveConfig:
     draws_per_batch: int = 25
 
     def __post_init__(self) -> None:
-        allowed = ("hessian", "ggn", "estimating_equation")
-        check_option("curvature", self.curvature, allowed)
+        check_option("curvature", self.curvature, ("ggn", "estimating_equation"))
         if not self.tolerance > 0:
             raise pb.InputError("tolerance", f"must be positive, got {self.tolerance}.")
         for name in ("damping", "direct_up_to", "preconditioner_rank"):
@@ -263,11 +262,10 @@ def multipliers(
 def output_gradient(
     problem: BootstrapProblem,
     outputs: Float[Array, "n k"],
-    frozen: Float[Array, "n k"],
     weights: Float[Array, "n c"],
 ) -> Float[Array, "n k"]:
     """Differentiates the weighted loss by the outputs, the frozen ones held."""
-    return jax.grad(lambda o: jnp.sum(problem.losses(o, frozen, weights)))(outputs)
+    return jax.grad(lambda o: jnp.sum(problem.losses(o, outputs, weights)))(outputs)
 
 
 @jax.jit
@@ -284,7 +282,7 @@ def multiplied_scores(
         def of_draw(draw: jax.Array) -> jax.Array:
             normals = batch_multipliers(key, draw, number, counts.shape)
             weights = jnp.sqrt(counts) * normals / equation.sizes
-            return pull(output_gradient(equation.problem, outputs, outputs, weights))[0]
+            return pull(output_gradient(equation.problem, outputs, weights))[0]
 
         return total + jax.vmap(of_draw)(draws), None
 
@@ -320,6 +318,6 @@ def column_scores(
     def of_column(column: jax.Array) -> tuple[jax.Array, jax.Array]:
         weights = jnp.broadcast_to(column, shape)
         loss = problem.losses(outputs, outputs, weights)
-        return loss, output_gradient(problem, outputs, outputs, weights)
+        return loss, output_gradient(problem, outputs, weights)
 
     return jax.vmap(of_column)(jnp.eye(shape[1], dtype=outputs.dtype))

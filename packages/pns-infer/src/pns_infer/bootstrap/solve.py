@@ -44,14 +44,11 @@ def product(
     direction: Vector,
 ) -> Vector:
     """Computes (J + damping) direction."""
-    of_batch = {
-        "ggn": _ggn_product,
-        "hessian": functools.partial(_score_derivative, hold=True),
-        "estimating_equation": functools.partial(_score_derivative, hold=False),
-    }[curvature]
+    of_batch = _ggn_product if curvature == "ggn" else _score_derivative
 
     def add(total: jax.Array, batch: tuple) -> tuple[jax.Array, None]:
-        return total + of_batch(equation, *batch, direction), None
+        inputs, counts = batch
+        return total + of_batch(equation, inputs, counts, direction), None
 
     batches = (equation.inputs, equation.counts)
     return jax.lax.scan(add, damping * direction, batches)[0]
@@ -76,15 +73,13 @@ def _score_derivative(
     inputs: Float[Array, "n width"],
     counts: Float[Array, "n c"],
     direction: Vector,
-    hold: bool,
 ) -> Vector:
-    """Differentiates a batch's part of Psi, the frozen argument held or live."""
+    """Differentiates a batch's part of Psi."""
 
     def psi(v: jax.Array) -> jax.Array:
         outputs, pull = jax.vjp(lambda v: equation.outputs(v, inputs), v)
-        frozen = jax.lax.stop_gradient(outputs) if hold else outputs
         weights = counts / equation.sizes
-        return pull(output_gradient(equation.problem, outputs, frozen, weights))[0]
+        return pull(output_gradient(equation.problem, outputs, weights))[0]
 
     return jax.jvp(psi, (equation.vector,), (direction,))[1]
 
@@ -199,9 +194,9 @@ class Preconditioner(NamedTuple):
 
 
 def make_preconditioner(equation: Equation, config: SolveConfig) -> Preconditioner:
-    """Approximates the inverse of 'ggn' with damping; does nothing for other curvatures.
+    """Approximates the inverse of 'ggn' with damping; does nothing for J itself.
 
-    Those may be negative, where a Nystrom approximation does not exist.
+    That may be negative, where a Nystrom approximation does not exist.
     """
     num_parameters = equation.num_parameters
     wanted = config.preconditioner_rank if config.curvature == "ggn" else 0
@@ -274,13 +269,12 @@ def _make_direct(matrix: Matrix, config: SolveConfig) -> Solver:
     with warnings.catch_warnings():
         warnings.simplefilter("error", linalg.LinAlgWarning)
         try:
-            if config.curvature == "estimating_equation":
+            if config.curvature == "ggn":
+                factor = linalg.cho_factor(matrix, check_finite=False)
+                solve = functools.partial(linalg.cho_solve, factor, check_finite=False)
+            else:
                 factor = linalg.lu_factor(matrix, check_finite=False)
                 solve = functools.partial(linalg.lu_solve, factor, check_finite=False)
-            else:
-                half = matrix if config.curvature == "ggn" else (matrix + matrix.T) / 2
-                factor = linalg.cho_factor(half, check_finite=False)
-                solve = functools.partial(linalg.cho_solve, factor, check_finite=False)
         except (linalg.LinAlgError, linalg.LinAlgWarning) as error:
             raise pb.InputError(
                 "damping",

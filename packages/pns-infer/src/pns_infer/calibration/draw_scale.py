@@ -161,15 +161,14 @@ def calibrate_draws(
     observational: Num[Array, "num_points treatments levels"],
     experimental: Num[Array, "num_points treatments levels"],
     groups: Int[Array, " num_points"] | None = None,
-    draw_scales: Float[Array, " num_scales"] = _DRAW_SCALES,
 ) -> DrawCalibration:
     """Chooses the scale of draws by the joint likelihood of held-out units.
 
     Draws are [num_draws, num_points] at the held-out points. Units of points with the
     same group are judged jointly; every point by itself if None, which suits discrete
     covariates. For continuous ones take `neighborhoods(z, size)`;
-    `choose_calibration_rows` chooses for you. Scales to try are positive and ascending;
-    the best one lies between those tried, by a parabola in log scale.
+    `choose_calibration_rows` chooses for you. The best scale lies between those tried,
+    by a parabola in log scale.
 
     Example:
       >>> rng, joint = np.random.default_rng(0), np.full((300, 200, 2, 2), 0.25)
@@ -181,11 +180,6 @@ def calibrate_draws(
       >>> round(found.draw_scale), found.interval[0] < 2 < found.interval[1]
       (2, True)
     """
-    scales = np.asarray(draw_scales, float)
-    if len(scales) < 3 or scales[0] <= 0 or not np.all(np.diff(scales) > 0):
-        raise pb.InputError(
-            "draw_scales", "must be three or more positive ascending numbers."
-        )
     draws = inputs.checked_atoms("draws", draws, ("num_draws", "num_points"))
     raw = to_raw(pb.Atoms(*(np.asarray(part, np.float64) for part in draws)))
     num_points = raw.shape[1]
@@ -195,13 +189,14 @@ def calibrate_draws(
     groups = np.arange(num_points) if groups is None else np.asarray(groups)
     inputs.check_shape("groups", groups, (num_points,))
     _, groups = np.unique(groups, return_inverse=True)
-    scaled = (from_raw(scale_about_mean(raw, scale)) for scale in scales)
+    scaled = (from_raw(scale_about_mean(raw, scale)) for scale in _DRAW_SCALES)
     profile = np.array([_joint_log_likelihood(d, counts, groups) for d in scaled])
-    x, best = np.log(scales), int(np.argmax(profile))
+    x, best = np.log(_DRAW_SCALES), int(np.argmax(profile))
     level = profile[best] - _ALLOWED
     low = _crossing(x[best::-1], profile[best::-1], level)
     high = _crossing(x[best:], profile[best:], level)
-    return DrawCalibration(_vertex(x, profile, best), (low, high), scales, profile)
+    top = _vertex(x, profile, best)
+    return DrawCalibration(top, (low, high), _DRAW_SCALES, profile)
 
 
 def _joint_log_likelihood(
@@ -242,7 +237,6 @@ def choose_calibration_rows(
     z: Float[Array, "num_rows num_covariates"],
     observational: Num[Array, "num_rows treatments levels"],
     experimental: Num[Array, "num_rows treatments levels"],
-    seed: int = 0,
 ) -> tuple[Int[np.ndarray, " num_chosen"], Int[np.ndarray, " num_chosen"] | None]:
     """Chooses a few thousand held-out rows to calibrate by, and their groups.
 
@@ -258,7 +252,7 @@ def choose_calibration_rows(
       >>> [rows[groups == label].tolist() for label in np.unique(groups)]
       [[8, 9, 10, 11, 12, 13, 14, 15], [0, 1, 2, 3, 4, 5, 6, 7]]
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows = np.arange(len(z))
     num_units = sum(float(np.sum(part)) for part in (observational, experimental))
     if num_units < 2 * len(rows):

@@ -23,7 +23,7 @@ def draw_residual(
     observational: Num[Array, "n treatments levels"],
     experimental: Num[Array, "n treatments levels"],
     settings: ResidualSettings,
-    is_rare: Bool[np.ndarray, " n"] | None = None,
+    is_rare: Bool[np.ndarray, " n"] | bool = False,
 ) -> pb.Atoms:
     """Draws the laws of cells, given draws of the model and the cells' counts.
 
@@ -46,7 +46,7 @@ def draw_residual(
         raise pb.InputError("rngs", f"must be {n}, one for each cell, got {len(rngs)}.")
     _check_settings(settings, (1, num_draws))
     counts = inputs.trial_counts(observational, experimental, n)
-    rare = _rare(is_rare, n)
+    rare = np.broadcast_to(is_rare, n)
     # The draws of a cell are contiguous in memory.
     dtype = np.result_type(joint, np.float32)
     cells = np.empty((n, pb.BINARY.num_cells, num_draws), dtype)
@@ -73,7 +73,7 @@ def residual_mean(
     observational: Num[Array, "n treatments levels"],
     experimental: Num[Array, "n treatments levels"],
     profile: ResidualProfile,
-    is_rare: Bool[np.ndarray, " n"] | None = None,
+    is_rare: Bool[np.ndarray, " n"] | bool = False,
 ) -> pb.Atoms:
     """Combines estimates and counts of cells: the mean of `draw_residual`, projected.
 
@@ -94,7 +94,7 @@ def residual_mean(
     atoms = inputs.checked_atoms("atoms", atoms, ("n",))
     _check_settings(profile.settings, (len(profile.weight),))
     n = len(atoms.mu)
-    rare = _rare(is_rare, n)[:, None, None]
+    rare = np.broadcast_to(is_rare, n)[:, None, None]
     counts = inputs.trial_counts(observational, experimental, n)
     laws = []
     for source, law, count in zip(
@@ -104,11 +104,9 @@ def residual_mean(
         weight = profile.model_weight(source, size, rare)  # 1 without units
         mixed = weight * law + (1 - weight) * count / np.maximum(size, 1e-300)
         laws.append(mixed / mixed.sum(axis=-1, keepdims=True))
-    return inputs.trial_atoms(*laws, dtype=np.asarray(atoms.mu).dtype)
-
-
-def _rare(is_rare: Bool[np.ndarray, " n"] | None, n: int) -> Bool[np.ndarray, " n"]:
-    return np.zeros(n, bool) if is_rare is None else np.asarray(is_rare)
+    dtype = np.asarray(atoms.mu).dtype
+    joint = laws[0].reshape(n, *pb.BINARY.joint_shape).astype(dtype)
+    return pb.project_to_compatible(pb.Atoms(joint, laws[1][..., 1].astype(dtype)))
 
 
 def _check_settings(settings: ResidualSettings, sizes: tuple[int, ...]) -> None:

@@ -154,16 +154,14 @@ def profile_residual(
     experimental: Num[Array, "n treatments levels"],
     cell: Int[Array, " n"],
     judged: Bool[Array, " n"] | None = None,
-    draw_scale: float | None = None,
 ) -> ResidualProfile:
     """Computes the cross-fitted likelihood over all settings.
 
     A row holds the counts `[x, y]` and `[arm, y]` of the units of one cell and one fold.
     Of these rows m are judged, all if `judged` is None; the others lend their counts to
     the judged rows of their cell. Draws are [num_draws, m] atoms by a model that did not
-    see the row, and predicts by its mean over all draws; `draw_scale` is that of their
-    deviations about this mean, and judged with the rest if None. The generator decides
-    which rows are judged if there are many.
+    see the row, and predicts by its mean over all draws. The generator decides which
+    rows are judged if there are many.
 
     Example:
       >>> draws = pb.Atoms(np.full((2, 80, 2, 2), 0.25), np.full((2, 80, 2), 0.5))
@@ -205,26 +203,16 @@ def profile_residual(
     draws = pb.Atoms(*(part[:, some] for part in draws))
     rows = np.flatnonzero(judged)[some]
     is_rare = cell_size[rows] <= rare_size
-    tried, scales = _scales(draw_scale, num_draws)
     log, trial = (
-        np.stack([_grids(law, seen[rows], rest[rows], is_rare, s) for s in tried])
+        np.stack(
+            [_grids(law, seen[rows], rest[rows], is_rare, s) for s in _DRAW_SCALES]
+        )
         for law, seen, rest in zip(_laws(draws), own, others, strict=True)
     )
+    # The mean of these draws varies about the mean of all by 1 / num_draws of a draw's
+    # variance.
+    scales = np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / num_draws, 0))
     return _join_sources(log, trial, scales, rare_size)
-
-
-def _scales(
-    draw_scale: float | None, num_draws: int
-) -> tuple[Float[np.ndarray, " scales"], Float[np.ndarray, " scales"]]:
-    """Returns scales for the mean of `num_draws`, and those for the mean of all.
-
-    The variance of the former mean about the latter is 1 / num_draws of a draw's.
-    """
-    if draw_scale is None:
-        return _DRAW_SCALES, np.sqrt(np.maximum(_DRAW_SCALES**2 - 1 / num_draws, 0))
-    inputs.check_at_least("draw_scale", draw_scale, 0)
-    scales = np.array([float(draw_scale)])
-    return np.sqrt(scales**2 + 1 / num_draws), scales
 
 
 def _find_rare_size(

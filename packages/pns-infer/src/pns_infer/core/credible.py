@@ -7,6 +7,7 @@ quantiles need no correction. What they promise is another thing: averaged over 
 truths the prior describes, not at the worst point.
 """
 
+import functools
 from collections.abc import Iterable
 
 import numpy as np
@@ -47,13 +48,10 @@ def credible_intervals(
     """
     inputs.check_alpha(alpha)
     inputs.check_option("target", target, ("set", "parameter"))
-
-    def of_block(block: inputs.Block) -> CorrectedIntervals:
-        return _of_block(block, alpha, estimand, target)
-
-    return join_intervals(
-        inputs.map_blocks(of_block, inputs.cut_draws(draws, points_per_chunk))
-    )
+    settings = {"alpha": alpha, "estimand": estimand, "target": target}
+    blocks = inputs.cut_draws(draws, points_per_chunk)
+    found = inputs.map_blocks(functools.partial(_of_block, **settings), blocks)
+    return join_intervals(found)
 
 
 def _of_block(

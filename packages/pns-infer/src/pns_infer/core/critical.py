@@ -19,7 +19,7 @@ Array = Any  # NumPy or JAX; every function keeps the namespace and dtype of its
 
 
 class TooFewDrawsError(pb.InputError):
-    """There are fewer draws than a quantile or a standard error needs, its purpose."""
+    """There are too few draws for a quantile or a standard error; `purpose` says which."""
 
     def __init__(self, num_draws: int, needed: int, purpose: str):
         """Keeps the numbers, so that callers need not read the message."""

@@ -203,8 +203,8 @@ def map_threads(
 ) -> Iterator[Result]:
     """Applies a function to items, as `map`, on several threads, in their order.
 
-    Items are taken a few ahead of the results, so that not all are in memory. JAX has no
-    place here: it may trace or change precision in its own thread.
+    Items are taken a few ahead of the results, so that not all are in memory. Not for
+    JAX, which traces and sets its precision by thread.
     """
     size = min(os.cpu_count() or 1, _MOST_THREADS)
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
@@ -245,21 +245,10 @@ def trial_counts(
     return [tables[0].reshape(num_rows, 1, pb.BINARY.num_cells), tables[1]]
 
 
-def trial_atoms(
-    log: Float[np.ndarray, "*rows 1 cells"],
-    trial: Float[np.ndarray, "*rows treatments levels"],
-    dtype: Any,
-) -> pb.Atoms:
-    """Returns compatible atoms: mu is moved to the nearest value that the log admits."""
-    joint = log.reshape(*trial.shape[:-2], *pb.BINARY.joint_shape)
-    atoms = pb.Atoms(joint.astype(dtype), trial[..., 1].astype(dtype))
-    return pb.project_to_compatible(atoms)
-
-
 def sum_by(
-    place: Int[np.ndarray, " n"], values: Float[np.ndarray, "n ..."], size: int = 0
+    place: Int[np.ndarray, " n"], values: Float[np.ndarray, "n ..."]
 ) -> Float[np.ndarray, "places ..."]:
-    """Sums the rows of each place; of `size` places, or as many as occur."""
+    """Sums the rows of each place."""
     columns = values.reshape(len(values), -1).T
-    sums = np.stack([np.bincount(place, column, size) for column in columns], axis=1)
+    sums = np.stack([np.bincount(place, column) for column in columns], axis=1)
     return sums.reshape(-1, *values.shape[1:])

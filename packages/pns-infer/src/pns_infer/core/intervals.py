@@ -24,8 +24,8 @@ class CorrectedIntervals(NamedTuple):
     whether lower > upper: no value agrees with the terms.
     """
 
-    lower: Float[Array, " num_points"]  # the floor for side='upper'
-    upper: Float[Array, " num_points"]  # the ceiling for side='lower'
+    lower: Float[Array, " num_points"]
+    upper: Float[Array, " num_points"]
     bound_lower: Float[Array, " num_points"]
     bound_upper: Float[Array, " num_points"]
     kappa_lower: Float[Array, " num_points"]
@@ -42,7 +42,6 @@ def intervals_from_draws(
     sample_size: float | None = None,
     estimand: pb.Estimand = pb.PNS,
     target: inputs.Target = "set",
-    side: inputs.Which = "both",
     selection: inputs.Selection = "adaptive",
     center: inputs.Draws | None = None,
     points_per_chunk: int = 64,
@@ -52,12 +51,12 @@ def intervals_from_draws(
     The draws' distribution about their mean must approximate that of the estimator about
     the truth, as for a bootstrap. Then, asymptotically and at each point:
 
-    - target='set', side='both': [lower, upper] contains the identified set with
-      probability at least 1 - alpha (each end misses with at most alpha / 2);
-    - target='parameter', side='both': it contains the true value with probability at
-      least 1 - alpha, and is narrower; ends use 1 - alpha Phi(tau D), D the estimated
-      width of the set, which lies between 1 - alpha and 1 - alpha / 2;
-    - side='lower' or 'upper': that end alone, with probability at least 1 - alpha.
+    - target='set': [lower, upper] contains the identified set with probability at least
+      1 - alpha; each end misses with at most alpha / 2, so that one end alone with
+      probability 1 - alpha is that of an interval with 2 alpha;
+    - target='parameter': it contains the true value with probability at least 1 - alpha,
+      and is narrower; ends use 1 - alpha Phi(tau D), D the estimated width of the set,
+      which lies between 1 - alpha and 1 - alpha / 2.
 
     selection='none' is Algorithm 1 (alg:pns_bounds) to the letter, up to its floor 0,
     which is known and needs no correction. 'adaptive' is CLR's full procedure: kappa is
@@ -84,22 +83,19 @@ def intervals_from_draws(
     """
     inputs.check_alpha(alpha)
     inputs.check_option("target", target, ("set", "parameter"))
-    inputs.check_option("side", side, ("both", "lower", "upper"))
     inputs.check_option("selection", selection, ("adaptive", "none"))
-    if sample_size is None:
-        if selection == "adaptive" or target == "parameter":
-            raise pb.InputError(
-                "sample_size",
-                "is needed for selection='adaptive' and target='parameter': the number "
-                "of units behind the estimates.",
-            )
-        sample_size = math.nan
-    else:
+    if sample_size is not None:
         inputs.check_at_least("sample_size", sample_size, 2)
-    size = sample_size
+    elif selection == "adaptive" or target == "parameter":
+        raise pb.InputError(
+            "sample_size",
+            "is needed for selection='adaptive' and target='parameter': the number of "
+            "units behind the estimates.",
+        )
+    size = math.nan if sample_size is None else sample_size
 
     def correct(block: inputs.Block) -> CorrectedIntervals:
-        return _correct(block, alpha, size, estimand, target, side, selection)
+        return _correct(block, alpha, size, estimand, target, selection)
 
     blocks = inputs.cut_draws(draws, points_per_chunk, center)
     return join_intervals(inputs.map_blocks(correct, blocks))
@@ -117,16 +113,14 @@ def _correct(
     sample_size: float,
     estimand: pb.Estimand,
     target: inputs.Target,
-    side: inputs.Which,
     selection: inputs.Selection,
 ) -> CorrectedIntervals:
     """Corrects both ends of one block; the lower side holds negated terms."""
     sides = inputs.make_sides(block, estimand)
     limits = (-estimand.floor, estimand.ceiling)
-    miss = alpha / 2 if side == "both" else alpha
-    critical.order_statistic(
-        sides[0].tails.shape[-1], 1 - miss
-    )  # raises if there are too few
+    probability: Any = 1 - alpha / 2
+    num_draws = sides[0].tails.shape[-1]
+    critical.order_statistic(num_draws, probability)  # raises if there are too few
     find = critical.find_maxima if target == "set" else critical.sorted_maxima
     maxima = []
     for terms, limit in zip(sides, limits, strict=True):
@@ -144,17 +138,10 @@ def _correct(
         ]
 
     estimates = ends(0.5)
-    probability: Any = 1 - miss
-    if target == "parameter" and side == "both":
+    if target == "parameter":
         probability = _parameter_probability(ends, estimates, alpha, sample_size)
     negated, top = ends(probability)
-    xp = top.value.__array_namespace__()
     low, high = -negated.value, top.value
-    nothing = xp.full_like(top.term, -1)
-    if side == "lower":
-        high, top = xp.full_like(high, estimand.ceiling), top._replace(term=nothing)
-    if side == "upper":
-        low, negated = xp.full_like(low, estimand.floor), negated._replace(term=nothing)
     return CorrectedIntervals(
         lower=low,
         upper=high,
