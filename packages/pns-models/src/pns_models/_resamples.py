@@ -57,8 +57,10 @@ class Resamples:
         self.member_fold = np.tile(np.arange(folded.num_folds), per_fold)
         self._place = np.nonzero(self.total)
         self.cell, self.source, self.treatment, self.outcome = self._place
-        self.seen = functools.lru_cache(1)(self._sum_seen)
-        self._thinned = functools.lru_cache(1)(self._thin)
+        # Of a function, not of a method: nothing refers back to these resamples, which
+        # would keep them alive after their fit.
+        thin = functools.partial(_thin, folded, share, seed)
+        self._thinned = functools.lru_cache(1)(thin)
 
     @functools.cached_property
     def z(self) -> Float[np.ndarray, "c d"]:
@@ -78,17 +80,6 @@ class Resamples:
         units = self._thinned(member // self.folded.num_folds)
         return self._sum(self.folded.fold != fold, units)[self._place]
 
-    def _thin(self, number: int) -> Float[np.ndarray, "n counts"]:
-        """Draws a share of the units, the same for the members of all folds.
-
-        Of a count that is not whole, the rest is seen or not as one unit.
-        """
-        rng = np.random.default_rng([self.seed, number])
-        units = flat_weights(self.folded.counts)
-        whole = np.floor(units)
-        thinned = rng.binomial(whole.astype(int), self.share)
-        return thinned + (units - whole) * (rng.random(units.shape) < self.share)
-
     def counts(self, member: int) -> Counts:
         """Returns what a member sees as counts of each cell."""
         counts = np.zeros_like(self.total)
@@ -99,7 +90,7 @@ class Resamples:
         """Counts the units of each entry in a fold."""
         return (self.total - self.seen(fold))[self._place]
 
-    def _sum_seen(self, fold: int) -> Counts:
+    def seen(self, fold: int) -> Counts:
         """Sums the counts of each cell outside a fold."""
         return self._sum(self.folded.fold != fold)
 
@@ -110,7 +101,23 @@ class Resamples:
     ) -> Counts:
         cell, size = self.folded.cell, int(self.folded.cell.max()) + 1
         units = flat_weights(self.folded.counts) if units is None else units
-        sums = [
-            np.bincount(cell, column, size) for column in (units * chosen[:, None]).T
-        ]
-        return np.stack(sums, axis=1).reshape(size, -1, *BINARY.joint_shape)
+        result = np.empty((size, BINARY.num_counts))
+        for column, out in zip(units.T, result.T, strict=True):
+            out[:] = np.bincount(cell, column * chosen, size)
+        return result.reshape(size, -1, *BINARY.joint_shape)
+
+
+def _thin(
+    folded: FoldedCounts, share: float, seed: int, number: int
+) -> Float[np.ndarray, "n counts"]:
+    """Draws a share of the units, the same for the members of all folds.
+
+    Of a count that is not whole, the rest is seen or not as one unit.
+    """
+    rng = np.random.default_rng([seed, number])
+    rest, whole = np.modf(flat_weights(folded.counts))
+    result, some = np.zeros_like(whole), whole > 0
+    result[some] = rng.binomial(whole[some].astype(int), share)
+    if rest.any():
+        result += rest * (rng.random(rest.shape) < share)
+    return result
