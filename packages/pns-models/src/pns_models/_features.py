@@ -88,11 +88,12 @@ def make_basis(
       num_landmarks: of the kernel, at most.
     """
     z = z.astype(np.float64)
-    limits = np.quantile(z, _TAILS, axis=0)
+    limits = np.stack([np.quantile(column, _TAILS) for column in z.T], axis=1)
     is_rare = limits[0] == limits[1]  # a covariate that hardly varies keeps its range
     limits[:, is_rare] = z.min(axis=0)[is_rare], z.max(axis=0)[is_rare]
     np.clip(z, *limits, out=z)
-    scale = np.where(z.std(axis=0) > 0, z.std(axis=0), 1.0)
+    scale = z.std(axis=0)
+    scale[scale == 0] = 1.0
     center = z.mean(axis=0)
     knots = np.full((z.shape[1], num_knots + 6), np.nan)
     blocks = []
