@@ -27,6 +27,7 @@ from pns_models._batches import numpy_rng
 from pns_models._data import pick_rows, row_blocks
 from pns_models._learner import MEMBERS, RunContext
 from pns_models._links import free_numbers
+from pns_models._memory import give_back_memory
 from pns_models._resamples import Resamples
 
 Booster = Any  # LightGBM's, which is imported when it is needed: see `_lightgbm`
@@ -39,6 +40,7 @@ _DATASET = {
     "bin_construct_sample_cnt": 20_000,  # rows that LightGBM copies to choose bins
     "min_data_in_leaf": 1,
     "feature_pre_filter": False,
+    "verbosity": -1,
 }
 _COMMON = {
     "objective": "none",
@@ -181,6 +183,7 @@ class TreeLearner:
         The first members, one for each fold, grow until the loss of their folds rises;
         where the sum of losses is least, all are cut.
         """
+        give_back_memory()
         lightgbm = _lightgbm()
         data = lightgbm.Dataset(task.z(), task.label, params=_DATASET).construct()
 
@@ -193,6 +196,7 @@ class TreeLearner:
                 "feature_fraction_bynode": _FEATURES,
                 "seed": seed + member,
             }
+            give_back_memory()  # of members before
             seen, loss = task.training(member)
             booster = lightgbm.Booster(parameters, data.subset(seen))
             start, losses = loss.best_constant(), []
