@@ -1,5 +1,8 @@
 """Resamples: entries, and what members see of them; never their fold."""
 
+import gc
+import weakref
+
 import numpy as np
 import pns_models as pm
 import pytest
@@ -115,3 +118,16 @@ def test_weights_are_the_same_whenever_they_are_asked_for(folded):
     assert np.any(backwards[0] != backwards[3]), "members of a fold differ"
     another = pm.Resamples(folded, 2, 0.5, seed=6)
     assert np.any(another.weights(0) != backwards[0])
+
+
+def test_resamples_end_with_their_last_reference(folded):
+    """They hold arrays of the data's size; a cycle would keep them until a collection."""
+    gc.disable()
+    try:
+        resamples = pm.Resamples(folded, 2, 0.5)
+        resamples.weights(0), resamples.seen(1)
+        alive = weakref.ref(resamples)
+        del resamples
+        assert alive() is None
+    finally:
+        gc.enable()

@@ -34,7 +34,6 @@ from pns_estimate.answers.question import (
     Source,
     Target,
 )
-from pns_estimate.report.page import write_numbers, write_report
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
@@ -421,6 +420,9 @@ class PnsEstimator(Settings):
         """
         question = Question(estimand, target, alpha, threshold, outcome_is_bad)
         answers = self.answers(rows, question, decision, audit)
+        # Figures are imported when they are needed: they take 30 MB.
+        from pns_estimate.report.page import write_numbers, write_report
+
         write_report(Path(path), answers)
         if summary_path is not None:
             write_numbers(Path(summary_path), answers)

@@ -10,12 +10,11 @@ from typing import Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pns_bounds as pb
 from jaxtyping import Array
 
 from pns_models._errors import DamagedModelError
-from pns_models._files import alone, uncommitted
+from pns_models._files import alone, orbax, uncommitted
 from pns_models._processes import from_writer, is_writer
 
 _FORMAT = 2
@@ -32,7 +31,7 @@ class RunCheckpoints:
             return
         self._folder = Path(folder).absolute()
         _claim(self._folder, {"format": _FORMAT, **label})
-        options = ocp.CheckpointManagerOptions(
+        options = orbax().CheckpointManagerOptions(
             max_to_keep=1,
             enable_async_checkpointing=False,
             multiprocessing_options=alone(),
@@ -40,7 +39,7 @@ class RunCheckpoints:
         )
         steps = self._folder / "steps"
         steps.mkdir(exist_ok=True)
-        self._manager = ocp.CheckpointManager(steps, options=options)
+        self._manager = orbax().CheckpointManager(steps, options=options)
 
     def restore(self, state: Any) -> tuple[Any, list[Row]]:
         """Returns the newest saved state and history, or the given state and none."""
@@ -57,13 +56,14 @@ class RunCheckpoints:
     def _read(self, state: Any) -> tuple[Any, list[Row]]:
         if self._manager is None or self._manager.latest_step() is None:
             return state, []
-        args = ocp.args.Composite(
-            state=ocp.args.StandardRestore(jax.tree.map(np.asarray, state)),
-            history=ocp.args.JsonRestore(),
+        args = orbax().args
+        items = args.Composite(
+            state=args.StandardRestore(jax.tree.map(np.asarray, state)),
+            history=args.JsonRestore(),
         )
         step = self._manager.latest_step()
         try:
-            saved = self._manager.restore(step, args=args)
+            saved = self._manager.restore(step, args=items)
         except Exception as error:  # orbax and tensorstore raise errors of many types
             raise DamagedModelError(
                 f"{self._folder}: the checkpoint of step {step} cannot be read; delete "
@@ -75,11 +75,12 @@ class RunCheckpoints:
         """Saves the state after a step, unless it is there already."""
         if self._manager is None or self._manager.latest_step() == step:
             return
-        args = ocp.args.Composite(
-            state=ocp.args.StandardSave(jax.tree.map(np.asarray, state)),
-            history=ocp.args.JsonSave(history),
+        args = orbax().args
+        items = args.Composite(
+            state=args.StandardSave(jax.tree.map(np.asarray, state)),
+            history=args.JsonSave(history),
         )
-        self._manager.save(step, args=args)
+        self._manager.save(step, args=items)
 
     def close(self) -> None:
         """Waits until everything is on disk."""

@@ -22,6 +22,7 @@ from pns_models._data import FoldedCounts, flat_weights
 from pns_models._errors import LostProcessError, UnsuitableError
 from pns_models._learner import Learner, Members, RunContext
 from pns_models._learning_curve import SHARES, LearningCurve, learning_curve
+from pns_models._memory import give_back_memory
 from pns_models._resamples import Resamples
 from pns_models._stack import (
     Linear,
@@ -266,6 +267,7 @@ class _Run(NamedTuple):
         self, members: Members, per_fold: int
     ) -> Float[np.ndarray, "per_fold n raw"]:
         """Asks members for the rows that they did not see, once."""
+        give_back_memory()  # what their fit has freed
         z, fold = np.asarray(self.folded.counts.z), self.folded.fold
         num_raw = pb.BINARY.num_cells + pb.BINARY.num_treatments
         result = np.empty((per_fold, len(z), num_raw), np.float32)

@@ -167,11 +167,13 @@ def sum_by_group(
     return np.stack([np.bincount(group, column, size) for column in table.T], axis=1)
 
 
-def pick_rows(z: Float[np.ndarray, "n d"], rows: Int[np.ndarray, " m"]) -> np.ndarray:
-    """Picks rows; all of them in their order are no copy."""
-    if len(rows) == len(z) and np.array_equal(rows, np.arange(len(z))):
-        return z
-    return z[rows]
+def pick_rows(
+    table: Shaped[np.ndarray, "n ..."], rows: Int[np.ndarray, " m"]
+) -> Shaped[np.ndarray, "m ..."]:
+    """Picks rows; those that follow each other are no copy."""
+    start = int(rows[0]) if len(rows) else 0
+    part = slice(start, start + len(rows))
+    return table[part if np.array_equal(rows, np.r_[part]) else rows]
 
 
 def split_counts(

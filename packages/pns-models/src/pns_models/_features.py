@@ -10,7 +10,7 @@ then that of a Gaussian process with covariance k, as far as the landmarks can t
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import interpolate, linalg
 from scipy.spatial import distance
 
@@ -39,12 +39,15 @@ class Basis(NamedTuple):
         self,
         z: Float[np.ndarray, "n d"],
         rotation: Float[np.ndarray, "k r"] | None = None,
-    ) -> Float[np.ndarray, "n k_or_r"]:
-        """Computes centered features, some rows at a time; rotated if asked for."""
+        rows: Int[np.ndarray, " m"] | None = None,
+    ) -> Float[np.ndarray, "n_or_m k_or_r"]:
+        """Computes centered features, of all or some rows; rotated if asked for."""
         size = len(self.mean) if rotation is None else rotation.shape[1]
-        result = np.empty((len(z), size), np.float32)
-        for part in row_blocks(len(z), len(self.mean)):
-            features = self._features(z[part]) - self.mean
+        count = len(z) if rows is None else len(rows)
+        result = np.empty((count, size), np.float32)
+        for part in row_blocks(count, len(self.mean)):
+            block = z[part if rows is None else rows[part]]
+            features = self._features(block) - self.mean
             result[part] = features if rotation is None else features @ rotation
         return result
 
@@ -85,11 +88,12 @@ def make_basis(
       num_landmarks: of the kernel, at most.
     """
     z = z.astype(np.float64)
-    limits = np.quantile(z, _TAILS, axis=0)
+    limits = np.stack([np.quantile(column, _TAILS) for column in z.T], axis=1)
     is_rare = limits[0] == limits[1]  # a covariate that hardly varies keeps its range
     limits[:, is_rare] = z.min(axis=0)[is_rare], z.max(axis=0)[is_rare]
-    z = np.clip(z, *limits)
-    scale = np.where(z.std(axis=0) > 0, z.std(axis=0), 1.0)
+    np.clip(z, *limits, out=z)
+    scale = z.std(axis=0)
+    scale[scale == 0] = 1.0
     center = z.mean(axis=0)
     knots = np.full((z.shape[1], num_knots + 6), np.nan)
     blocks = []
@@ -103,7 +107,8 @@ def make_basis(
         bend = np.diff(np.eye(len(inner) + 2), 2, axis=0)[:, :-1]
         ridge = np.diag(_splines(column, own).var(axis=0))
         blocks.append(bend.T @ bend + _RIDGE_SHARE * ridge)
-    landmarks, root = _make_kernel((z - center) / scale, num_landmarks)
+    some = np.random.default_rng(0).permutation(len(z))[: 2 * num_landmarks]
+    landmarks, root = _make_kernel((z[some] - center) / scale, num_landmarks)
     penalty = linalg.block_diag(*blocks, np.eye(root.shape[1]))
     mean = np.zeros(len(penalty))
     basis = Basis(limits, center, scale, knots, landmarks, root, mean, penalty)
@@ -116,8 +121,7 @@ def _make_kernel(
     """Takes landmarks evenly among the distinct rows, and the root of their kernel."""
     if not num_landmarks:
         return np.zeros((0, u.shape[1])), np.zeros((0, 0))
-    order = np.random.default_rng(0).permutation(len(u))
-    landmarks = np.unique(u[order[: 2 * num_landmarks]], axis=0)
+    landmarks = np.unique(u, axis=0)
     landmarks = landmarks[:: -(-len(landmarks) // num_landmarks)]
     values, vectors = linalg.eigh(_kernel(landmarks, landmarks))
     kept = values > _NEGLIGIBLE * values[-1]

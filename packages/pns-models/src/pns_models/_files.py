@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 from flax import nnx
 
 from pns_models._errors import DamagedModelError, require
@@ -38,10 +37,17 @@ def uncommitted(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
-def alone() -> ocp.options.MultiprocessingOptions:
+def orbax() -> Any:
+    """Imports orbax, which takes 35 MB, when something is saved or loaded."""
+    import orbax.checkpoint
+
+    return orbax.checkpoint
+
+
+def alone() -> Any:
     """Keeps orbax from waiting for other processes: the one that writes does so alone."""
     own = jax.process_index()
-    return ocp.options.MultiprocessingOptions(
+    return orbax().options.MultiprocessingOptions(
         primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"only_{own}"
     )
 
@@ -50,7 +56,7 @@ def save_arrays(folder: Path, tree: Any) -> None:
     """Writes a tree of arrays, such as the state of a network, into a new folder."""
     if jax.process_count() > 1:
         tree = jax.tree.map(np.asarray, tree)  # orbax takes no arrays of one process
-    with ocp.StandardCheckpointer(multiprocessing_options=alone()) as checkpointer:
+    with orbax().StandardCheckpointer(multiprocessing_options=alone()) as checkpointer:
         checkpointer.save(folder, tree)
 
 
@@ -65,7 +71,7 @@ def load_arrays(folder: Path, like: Any) -> Any:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         like,
     )
-    with ocp.StandardCheckpointer(multiprocessing_options=alone()) as checkpointer:
+    with orbax().StandardCheckpointer(multiprocessing_options=alone()) as checkpointer:
         stored = _shapes(checkpointer.metadata(folder).item_metadata.tree)
         if stored != _shapes(target):
             differ = sorted(set(stored.items()) ^ set(_shapes(target).items()))

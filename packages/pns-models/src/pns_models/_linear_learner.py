@@ -132,7 +132,7 @@ class LinearLearner:
         for source in range(len(SOURCES)):
             rows = np.flatnonzero(resamples.total[:, source].any(axis=(1, 2)))
             rows = rows[:: 1 + len(rows) * len(bends) // _MAX_VALUES]
-            rotated = basis(z[rows], rotation)
+            rotated = basis(z, rotation, rows)
             # The law of the log by each member, which anchors its arms.
             anchors = (
                 [_log_cells(rotated, each) for each in slopes[0]] if source else []
@@ -183,7 +183,9 @@ class _Data(NamedTuple):
         counts: Float[np.ndarray, "n treatments levels"],
     ) -> "_Part":
         """Picks the rows that have units; anchors are those of a member."""
-        seen = counts.any(axis=(1, 2))
+        seen: slice | np.ndarray = counts.any(axis=(1, 2))
+        if 2 * np.count_nonzero(seen) > len(counts):
+            seen = slice(None)  # no copy; rows without units add nothing
         anchor = self.anchors[member][chosen][seen] if self.anchors else None
         return _Part(self.rotated[chosen][seen], anchor, counts[seen])
 
@@ -203,17 +205,17 @@ def _tune(data: _Data) -> Float[np.ndarray, " m"]:
     total = resamples.total[data.rows[every], data.source]
     training, judging = [], []
     for fold in range(resamples.folded.num_folds):  # the first members, in order
-        seen = resamples.counts(fold)[data.rows[every], data.source]
-        held_out = total - resamples.seen(fold)[data.rows[every], data.source]
-        training.append(data.some(fold, every, seen))
-        judging.append(data.some(fold, every, held_out))
+        training.append(resamples.counts(fold)[data.rows[every], data.source])
+        seen = resamples.seen(fold)[data.rows[every], data.source]
+        judging.append(total - seen)
     starts: list[Slopes | None] = [None for _ in training]
     losses: list[float] = []
     for penalty in _PENALTIES:
         loss = 0.0
-        for fold, part in enumerate(training):
+        for fold, (seen, held_out) in enumerate(zip(training, judging, strict=True)):
+            part = data.some(fold, every, seen)
             slopes = _minimize(part, penalty * data.bends, starts[fold])
-            loss += _loss(slopes, judging[fold])[0]
+            loss += _loss(slopes, data.some(fold, every, held_out))[0]
             starts[fold] = slopes
         losses.append(loss)
         if loss > min(losses) + _NEGLIGIBLE:

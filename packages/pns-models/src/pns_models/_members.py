@@ -71,7 +71,7 @@ def make_cells(
     """Lists the cells, and how to draw them."""
     folded = resamples.folded
     is_entry = resamples.total.reshape(-1, BINARY.num_counts) > 0
-    entry = np.full(is_entry.shape, is_entry.sum())
+    entry = np.full(is_entry.shape, is_entry.sum(), np.int32)
     entry[is_entry] = np.arange(is_entry.sum())
     by_fold = range(folded.num_folds)
     tickets = np.stack([np.cumsum(_num_tickets(resamples.seen(j))) for j in by_fold])
@@ -79,7 +79,7 @@ def make_cells(
     starts = np.stack([parts * int(last) // batch_size for last in tickets[:, -1]])
     return Cells(
         z=jax.device_put(resamples.z, may_alias=True),  # no copy if memory is aligned
-        entry=jnp.asarray(entry, jnp.int32),
+        entry=jnp.asarray(entry),
         tickets=jnp.asarray(tickets, jnp.int32),
         starts=jnp.asarray(starts, jnp.int32),
         standardizer=jax.tree.map(jnp.asarray, standardizer),

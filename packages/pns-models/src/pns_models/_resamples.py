@@ -7,10 +7,11 @@ which is the same for one member of each fold. See `Stack` for what such members
 import functools
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from pns_bounds import BINARY
 
 from pns_models._data import FoldedCounts, flat_weights
+from pns_models._rows import SOURCES
 
 Counts = Float[np.ndarray, "c sources treatments levels"]
 
@@ -55,62 +56,68 @@ class Resamples:
         """
         self.folded, self.share, self.seed = folded, share, seed
         self.member_fold = np.tile(np.arange(folded.num_folds), per_fold)
-        self._place = np.nonzero(self.total)
+        units = flat_weights(folded.counts)
+        row, count = np.nonzero(units)
+        self._units, self._fold = units[row, count], folded.fold[row]
+        shape = (int(folded.cell.max()) + 1, len(SOURCES), *BINARY.joint_shape)
+        index, self._entry = np.unique(
+            folded.cell[row] * units.shape[1] + count, return_inverse=True
+        )
+        self._place, self._shape = np.unravel_index(index, shape), shape
         self.cell, self.source, self.treatment, self.outcome = self._place
-        self.seen = functools.lru_cache(1)(self._sum_seen)
-        self._thinned = functools.lru_cache(1)(self._thin)
+        # Of a function, not of a method: nothing refers back to these resamples, which
+        # would keep them alive after their fit.
+        thin = functools.partial(_thin, folded, share, seed)
+        self._thinned = functools.lru_cache(1)(thin)
 
     @functools.cached_property
     def z(self) -> Float[np.ndarray, "c d"]:
         """Distinct covariate vectors, on the scale of the data."""
         return self.folded.cell_covariates()
 
-    @functools.cached_property
+    @property
     def total(self) -> Counts:
         """Counts of each cell."""
-        return self._sum(np.ones(len(self.folded.fold)))
+        return self._by_cell(self._sum(self._units))
 
     def weights(self, member: int) -> Float[np.ndarray, " e"]:
         """Returns how many units of each entry a member sees; the same at every call."""
-        fold = int(self.member_fold[member])
-        if self.share == 1:
-            return self.seen(fold)[self._place]
-        units = self._thinned(member // self.folded.num_folds)
-        return self._sum(self.folded.fold != fold, units)[self._place]
-
-    def _thin(self, number: int) -> Float[np.ndarray, "n counts"]:
-        """Draws a share of the units, the same for the members of all folds.
-
-        Of a count that is not whole, the rest is seen or not as one unit.
-        """
-        rng = np.random.default_rng([self.seed, number])
-        units = flat_weights(self.folded.counts)
-        whole = np.floor(units)
-        thinned = rng.binomial(whole.astype(int), self.share)
-        return thinned + (units - whole) * (rng.random(units.shape) < self.share)
+        units = self._units
+        if self.share < 1:
+            units = self._thinned(member // self.folded.num_folds)
+        return self._sum(units * (self._fold != self.member_fold[member]))
 
     def counts(self, member: int) -> Counts:
         """Returns what a member sees as counts of each cell."""
-        counts = np.zeros_like(self.total)
-        counts[self._place] = self.weights(member)
-        return counts
+        return self._by_cell(self.weights(member))
 
     def held_out(self, fold: int) -> Float[np.ndarray, " e"]:
         """Counts the units of each entry in a fold."""
-        return (self.total - self.seen(fold))[self._place]
+        return self._sum(self._units * (self._fold == fold))
 
-    def _sum_seen(self, fold: int) -> Counts:
+    def seen(self, fold: int) -> Counts:
         """Sums the counts of each cell outside a fold."""
-        return self._sum(self.folded.fold != fold)
+        return self._by_cell(self._sum(self._units * (self._fold != fold)))
 
-    def _sum(
-        self,
-        chosen: Shaped[np.ndarray, " n"],
-        units: Float[np.ndarray, "n counts"] | None = None,
-    ) -> Counts:
-        cell, size = self.folded.cell, int(self.folded.cell.max()) + 1
-        units = flat_weights(self.folded.counts) if units is None else units
-        sums = [
-            np.bincount(cell, column, size) for column in (units * chosen[:, None]).T
-        ]
-        return np.stack(sums, axis=1).reshape(size, -1, *BINARY.joint_shape)
+    def _sum(self, units: Float[np.ndarray, " p"]) -> Float[np.ndarray, " e"]:
+        """Adds up the units of each entry, which may lie in several folds."""
+        return np.bincount(self._entry, units, len(self.cell))
+
+    def _by_cell(self, weights: Float[np.ndarray, " e"]) -> Counts:
+        counts = np.zeros(self._shape)
+        counts[self._place] = weights
+        return counts
+
+
+def _thin(
+    folded: FoldedCounts, share: float, seed: int, number: int
+) -> Float[np.ndarray, " p"]:
+    """Draws a share of the units that are not 0, the same for members of all folds.
+
+    Of a count that is not whole, the rest is seen or not as one unit.
+    """
+    rng = np.random.default_rng([seed, number])
+    units = flat_weights(folded.counts)
+    rest, whole = np.modf(units[units > 0])
+    thinned = rng.binomial(whole.astype(int), share)
+    return thinned + rest * (rng.random(units.shape)[units > 0] < share)

@@ -92,7 +92,8 @@ class Rows(NamedTuple):
 
     def take(self, chosen: np.ndarray) -> "Rows":
         """Keeps some rows, by place or as booleans."""
-        parts = [None if part is None else part[chosen] for part in self]
+        places = np.arange(len(self.z))[chosen]
+        parts = [None if part is None else pick_rows(part, places) for part in self]
         return Rows._make(parts)
 
     def counts(self, merge: bool | None = True) -> Counts:

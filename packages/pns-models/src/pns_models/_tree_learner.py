@@ -24,8 +24,10 @@ from pns_bounds import BINARY
 from scipy import optimize, special
 
 from pns_models._batches import numpy_rng
+from pns_models._data import pick_rows, row_blocks
 from pns_models._learner import MEMBERS, RunContext
 from pns_models._links import free_numbers
+from pns_models._memory import give_back_memory
 from pns_models._resamples import Resamples
 
 Booster = Any  # LightGBM's, which is imported when it is needed: see `_lightgbm`
@@ -33,7 +35,13 @@ _BLOCK = 10  # trees between two looks at the held-out loss
 _MAX_VALUES = 2**24  # of covariates that a function is fitted to
 _PATIENCE = 3  # blocks without an improvement
 _FEATURES = 0.7  # share of the covariates that a split chooses from
-_DATASET = {"max_bin": 127, "min_data_in_leaf": 1, "feature_pre_filter": False}
+_DATASET = {
+    "max_bin": 127,
+    "bin_construct_sample_cnt": 20_000,  # rows that LightGBM copies to choose bins
+    "min_data_in_leaf": 1,
+    "feature_pre_filter": False,
+    "verbosity": -1,
+}
 _COMMON = {
     "objective": "none",
     "num_threads": 1,
@@ -157,9 +165,9 @@ class TreeLearner:
             arm, entries = number - len(arms) - 1, np.flatnonzero(subset)
             limits = [(np.zeros(1), np.ones(1))] * len(members)
             if arm >= 0:
-                z = resamples.z[resamples.cell[entries]]
-                own_limits = functools.partial(_limits, z=z, arm=arm)
-                limits = _in_threads(own_limits, members)
+                z = pick_rows(resamples.z, resamples.cell[entries])
+                limits = _in_threads(functools.partial(_limits, z=z, arm=arm), members)
+                del z  # no copy of it while trees grow
             task = _Task(resamples, entries, label[entries], limits)
             functions, size = self._fit_function(task, seed + number)
             num_trees.append(size)
@@ -175,6 +183,7 @@ class TreeLearner:
         The first members, one for each fold, grow until the loss of their folds rises;
         where the sum of losses is least, all are cut.
         """
+        give_back_memory()
         lightgbm = _lightgbm()
         data = lightgbm.Dataset(task.z(), task.label, params=_DATASET).construct()
 
@@ -187,6 +196,7 @@ class TreeLearner:
                 "feature_fraction_bynode": _FEATURES,
                 "seed": seed + member,
             }
+            give_back_memory()  # of members before
             seen, loss = task.training(member)
             booster = lightgbm.Booster(parameters, data.subset(seen))
             start, losses = loss.best_constant(), []
@@ -198,7 +208,8 @@ class TreeLearner:
                     losses.append(judge(booster, start))
                     if np.argmin(losses) < len(losses) - _PATIENCE:
                         break
-            return _Grown(booster, start, losses)
+            # The text alone: a booster holds its part of the data.
+            return _Grown(Function(start, booster.model_to_string()), losses)
 
         num_folds = task.resamples.folded.num_folds
         grown = _in_threads(grow, range(num_folds))
@@ -207,16 +218,13 @@ class TreeLearner:
         size = _BLOCK * (1 + int(np.argmin(total)))
         others = range(num_folds, len(task.limits))
         grown += _in_threads(lambda member: grow(member, size), others)
-        texts = [each.booster.model_to_string(num_iteration=size) for each in grown]
-        pairs = zip(grown, texts, strict=True)
-        return [Function(each.start, text) for each, text in pairs], size
+        return [_cut(each.function, size) for each in grown], size
 
 
 class _Grown(NamedTuple):
-    """A booster, where it starts, and its held-out loss after each block of trees."""
+    """A function, and its held-out loss after each block of trees."""
 
-    booster: Booster
-    start: float
+    function: Function
     losses: list[float]
 
 
@@ -272,7 +280,7 @@ class _Task(NamedTuple):
 
     def z(self, some: slice | Int[np.ndarray, " m"] = slice(None)) -> np.ndarray:
         """Returns the covariates of entries."""
-        return self.resamples.z[self.resamples.cell[self.entries[some]]]
+        return pick_rows(self.resamples.z, self.resamples.cell[self.entries[some]])
 
     def training(self, member: int) -> tuple[Int[np.ndarray, " m"], _Loss]:
         """Returns the entries that a member sees, and its loss there."""
@@ -288,13 +296,15 @@ class _Task(NamedTuple):
         """Returns the loss of the fold that a member does not see, as trees are added."""
         fold = int(self.resamples.member_fold[member])
         some, loss = self._loss(member, self.resamples.held_out(fold)[self.entries])
-        z, place, num_added = self.z(some), np.zeros(len(some)), 0
+        place, num_added = np.zeros(len(some)), 0
 
         def judge(booster: Booster, start: float) -> float:
             nonlocal num_added
             # An update that finds no split adds no tree, so a block may have fewer.
             if booster.current_iteration() > num_added:
-                place[:] += _predict(booster, z, start_iteration=num_added)
+                for part in row_blocks(len(some), self.resamples.z.shape[1]):
+                    z = self.z(some[part])
+                    place[part] += _predict(booster, z, start_iteration=num_added)
             num_added = booster.current_iteration()
             return loss.value(start + place)
 
@@ -345,6 +355,12 @@ def _lightgbm() -> Any:
 def _read(function: Function) -> Booster:
     """Reads the trees of a function."""
     return _lightgbm().Booster(model_str=function.trees)
+
+
+def _cut(function: Function, num_trees: int) -> Function:
+    """Keeps the first trees of a function."""
+    trees = _read(function).model_to_string(num_iteration=num_trees)
+    return function._replace(trees=trees)
 
 
 def _predict(booster: Booster, z: Float[np.ndarray, "n d"], **part: int) -> np.ndarray:
