@@ -1,11 +1,15 @@
 """Members: what they draw, weigh and lose, and what they never see."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pns_models as pm
 import pytest
+from flax import nnx
 from pns_models import _members
 from pns_models._data import flat_weights
 from pns_models._links import loss_by_index
@@ -171,9 +175,46 @@ def test_members_do_not_depend_on_each_other(folded):
         half, first = _members.train_members(program, 4, some, cells)
         whole, second = _members.train_members(program, 4, half, cells)
         assert half.step.tolist() == [4] * 6 and whole.step.tolist() == [8] * 6
-        results.append((whole.params, jnp.concatenate([first, second], axis=1)))
-    chex.assert_shape(results[0][1], (6, 8))
-    assert len(np.unique(results[0][1])) == 48, "all draw batches of their own"
+        results.append((whole.params, jnp.stack([first, second], axis=1)))
+    chex.assert_shape(results[0][1], (6, 2))
+    assert len(np.unique(results[0][1])) == 12, "all draw batches of their own"
     chex.assert_trees_all_equal(
         results[0], jax.tree.map(lambda leaf: leaf[::-1], results[1])
     )
+
+
+def test_steps_are_those_of_optax_with_a_cosine_decay_and_one_program_serves_all(
+    folded,
+):
+    """Against a loop over the steps of a member, with optax's own schedule."""
+    cells, num_steps = make_cells(folded, 32), 6
+    resamples = make_resamples(folded)
+    program, members = make_states(jax.random.key(0), resamples, RECIPE)
+    decay_steps = np.full_like(members.decay_steps, num_steps + 2)
+    members = members._replace(decay_steps=decay_steps)
+    found, mean = _members.train_members(program, num_steps, members, cells)
+    size = _members.train_members._cache_size()
+    _members.train_members(
+        program, 2, members._replace(decay_steps=decay_steps + 5), cells
+    )
+    assert _members.train_members._cache_size() == size
+    optimizer = dataclasses.replace(program.optimizer, decay_steps=num_steps + 2)
+    transformation, number = optimizer.transformation(), 4
+    member = jax.tree.map(lambda leaf: leaf[number], members)
+    params, moments, losses = member.params, transformation.init(member.params), []
+    for step in range(num_steps):
+        key = jax.random.fold_in(member.key, step)
+        fold = cells.tickets[member.fold], cells.starts[member.fold]
+        places = _members._draw_places(key, *fold)
+
+        def loss(params, places=places):
+            network = nnx.merge(program.structure, params)
+            return _members.member_loss(network, cells, places, member.weights)
+
+        value, gradient = jax.value_and_grad(loss)(params)
+        updates, moments = transformation.update(gradient, moments, params)
+        params = optax.apply_updates(params, updates)
+        losses.append(float(value))
+    own = jax.tree.map(lambda leaf: leaf[number], found.params)
+    chex.assert_trees_all_close(own, params, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(mean[number], np.mean(losses), rtol=1e-5)

@@ -104,7 +104,7 @@ def test_some_rows_are_of_all_folds(small, monkeypatch):
 def test_losses_or_parameters_that_are_not_finite_are_told(loss, param):
     params = {"kernel": np.array([1.0, param])}
     with pytest.raises(pm.DivergedError, match="after 7 steps; try a smaller"):
-        _network_learner._check_finite(7, np.array([[0.5, loss]]), params)
+        _network_learner._check_finite(7, np.array([0.5, loss]), params)
 
 
 @pytest.mark.parametrize("num_cores", [1, 2])
@@ -132,8 +132,8 @@ def test_members_that_pause_so_that_cores_end_together_lose_no_step(
         monkeypatch.setattr(_placement, "num_cores", lambda cores=cores: cores)
         placed = _placement.OnCores(program, states, cells)
         losses = [placed.train(12), placed.train(12)]
-        found.append((np.concatenate(losses, axis=1), placed.state()))
-    assert found[1][0].shape == (2, 24) and found[1][1][2].tolist() == [24, 24]
+        found.append((np.stack(losses, axis=1), placed.state()))
+    assert found[1][0].shape == (2, 2) and found[1][1][2].tolist() == [24, 24]
     chex.assert_trees_all_close(found[1], found[0], atol=1e-6)
 
 

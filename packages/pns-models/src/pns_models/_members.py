@@ -27,6 +27,7 @@ from pns_models._standardizer import Standardizer
 from pns_models._step import Optimizer
 
 DATA = "data"  # axis of a mesh whose devices share the visits of a step
+NO_DECAY = 2**31 - 1  # steps of a decay that no training reaches
 _NUM_TICKETS = 2**30  # about; their running number must fit into int32
 
 
@@ -51,6 +52,8 @@ class MemberStates(NamedTuple):
     params: Any  # of the networks
     optimizer: Any  # of the optimizer
     step: Int[Array | np.ndarray, " m"]  # taken so far
+    # Those of a cosine decay of the learning rate to zero, see `NO_DECAY`.
+    decay_steps: Int[Array | np.ndarray, " m"]
     fold: Int[Array | np.ndarray, " m"]  # the one a member does not see
     key: PRNGKeyArray  # of its batches
     # Of the entries at a visit; the last is 0.
@@ -142,16 +145,23 @@ def _draw_places(
     return places
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=0)
 def train_members(
-    program: MemberProgram, num_steps: int, members: MemberStates, cells: Cells
-) -> tuple[MemberStates, Float[Array, "m num_steps"]]:
-    """Takes steps of every member; returns their losses, too."""
+    program: MemberProgram,
+    num_steps: Int[Array | np.ndarray, ""] | int,
+    members: MemberStates,
+    cells: Cells,
+) -> tuple[MemberStates, Float[Array, " m"]]:
+    """Takes steps of every member; returns the means of their losses, too.
+
+    Numbers of steps are not compiled into the program, so that one program trains members
+    that see all units and members that see a share, whose training is shorter.
+    """
     transformation = program.optimizer.transformation()
 
-    def one(member: MemberStates) -> tuple[MemberStates, Float[Array, " num_steps"]]:
-        def step(carry: tuple, _: None) -> tuple[tuple, Float[Array, ""]]:
-            params, optimizer, number = carry
+    def one(member: MemberStates) -> tuple[MemberStates, Float[Array, ""]]:
+        def step(_: Int[Array, ""], carry: tuple) -> tuple:
+            params, optimizer, number, total = carry
             key = jax.random.fold_in(member.key, number)
             tickets, starts = cells.tickets[member.fold], cells.starts[member.fold]
             places = _draw_places(key, tickets, starts)
@@ -162,14 +172,15 @@ def train_members(
 
             value, gradient = jax.value_and_grad(loss)(params)
             updates, optimizer = transformation.update(gradient, optimizer, params)
+            decay = (1 + jnp.cos(jnp.pi * number / member.decay_steps)) / 2
+            updates = jax.tree.map(lambda update: decay * update, updates)
             params = optax.apply_updates(params, updates)
-            return (params, optimizer, number + 1), value
+            return params, optimizer, number + 1, total + value
 
-        start = (member.params, member.optimizer, member.step)
-        (params, optimizer, number), losses = jax.lax.scan(
-            step, start, None, length=num_steps
-        )
+        start = (member.params, member.optimizer, member.step, jnp.zeros(()))
+        *found, total = jax.lax.fori_loop(0, num_steps, step, start)
+        params, optimizer, number = found
         member = member._replace(params=params, optimizer=optimizer, step=number)
-        return member, losses
+        return member, total / num_steps
 
     return map_networks(one, members)

@@ -23,6 +23,7 @@ from pns_models._data import Counts, FoldedCounts
 from pns_models._errors import DivergedError, UnsuitableError
 from pns_models._learner import RunContext
 from pns_models._members import (
+    NO_DECAY,
     MemberProgram,
     MemberStates,
     make_cells,
@@ -35,7 +36,7 @@ from pns_models._recipe import Recipe
 from pns_models._resamples import Resamples
 from pns_models._stack import source_losses
 from pns_models._standardizer import make_standardizer
-from pns_models._step import Optimizer, make_optimizer
+from pns_models._step import make_optimizer
 from pns_models._training import History
 
 _CHUNKS = 10  # of training, with an evaluation after each
@@ -162,28 +163,31 @@ def make_states(
     assert config.max_steps is not None
     shapes = nnx.eval_shape(lambda: recipe.network.make(keys[0], num_covariates))
     optimizer = make_optimizer(config, config.max_steps)
+    # The decay is no part of the program, which is then the same for all shares.
+    program = dataclasses.replace(optimizer, decay_steps=None)
     states = [
-        _first_state(recipe.network, optimizer, num_covariates, key)
+        _first_params(recipe.network, num_covariates, key)
         for key in jax.random.split(keys[0], size)
     ]
-    params, moments = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
-    return MemberProgram(nnx.split(shapes)[0], optimizer), MemberStates(
+    params = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    moments = program.transformation().init(states[0])
+    return MemberProgram(nnx.split(shapes)[0], program), MemberStates(
         params=params,
-        optimizer=moments,
+        optimizer=jax.tree.map(lambda leaf: np.stack([leaf] * size), moments),
         step=np.zeros(size, np.int32),
+        decay_steps=np.full(size, optimizer.decay_steps or NO_DECAY, np.int32),
         fold=np.asarray(resamples.member_fold, np.int32),
         key=jax.random.split(keys[1], size),
         weights=visit_weights(resamples),
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _first_state(
-    network: NetworkConfig, optimizer: Optimizer, num_covariates: int, key: PRNGKeyArray
-) -> tuple[Any, Any]:
-    """Draws the parameters of one member, and starts its optimizer."""
-    params = nnx.split(network.make(key, num_covariates))[1]
-    return params, optimizer.transformation().init(params)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _first_params(
+    network: NetworkConfig, num_covariates: int, key: PRNGKeyArray
+) -> Any:
+    """Draws the parameters of one member."""
+    return nnx.split(network.make(key, num_covariates))[1]
 
 
 def _changed(states: MemberStates, state: State) -> MemberStates:
@@ -192,7 +196,7 @@ def _changed(states: MemberStates, state: State) -> MemberStates:
     return states._replace(params=params, optimizer=optimizer, step=step)
 
 
-def _check_finite(step: int, losses: Float[np.ndarray, "m size"], params: Any) -> None:
+def _check_finite(step: int, losses: Float[np.ndarray, " m"], params: Any) -> None:
     """Raises if training diverged; the last step shows in the parameters alone."""
     leaves = [losses, *jax.tree.leaves(params)]
     if not all(np.isfinite(leaf).all() for leaf in leaves):

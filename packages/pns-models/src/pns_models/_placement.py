@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from pns_models._errors import require
 from pns_models._members import DATA, Cells, MemberProgram, MemberStates, train_members
@@ -74,8 +74,8 @@ class OnCores:
             for i in range(len(members.fold))
         ]
 
-    def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
-        """Takes steps of every member; returns their losses."""
+    def train(self, num_steps: int) -> Float[np.ndarray, " m"]:
+        """Takes steps of every member; returns the means of their losses."""
         cores = num_cores()
         # Five members on two cores: if each pauses halfway, both cores end together.
         is_uneven = len(self._parts) % cores > 0 and num_steps % cores == 0
@@ -89,7 +89,7 @@ class OnCores:
                 running = [pool.submit(go_on, before) for before in running]
             ended = [last.result() for last in running]
         self._parts = [part for part, _ in ended]
-        return np.concatenate([np.concatenate(each, axis=1) for _, each in ended])
+        return np.concatenate([np.mean(each, axis=0) for _, each in ended])
 
     def state(self) -> State:
         """Returns what training changes, of all members."""
@@ -133,8 +133,8 @@ class OnMesh:
             *self._put(cells[2:], PartitionSpec()),
         )
 
-    def train(self, num_steps: int) -> Float[np.ndarray, "m {num_steps}"]:
-        """Takes steps of every member; returns their losses."""
+    def train(self, num_steps: int) -> Float[np.ndarray, " m"]:
+        """Takes steps of every member; returns the means of their losses."""
         self._members, losses = _train_on_mesh(
             self._mesh, self._program, num_steps, self._members, self._cells
         )
@@ -188,17 +188,19 @@ def _gather(mesh: Mesh, leaves: list[Array]) -> dict[str, Array]:
     return tables
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _train_on_mesh(
     mesh: Mesh,
     program: MemberProgram,
-    num_steps: int,
+    num_steps: Int[Array, ""] | int,
     members: MemberStates,
     cells: Cells,
-) -> tuple[MemberStates, Float[Array, "m num_steps"]]:
+) -> tuple[MemberStates, Float[Array, " m"]]:
     """Trains as `train_members` does; the compiler cuts the visits along `data`."""
 
-    def train(members: MemberStates, cells: Cells) -> tuple[MemberStates, Array]:
+    def train(
+        num_steps: Int[Array, ""], members: MemberStates, cells: Cells
+    ) -> tuple[MemberStates, Array]:
         key = jax.random.wrap_key_data(members.key)
         trained, losses = train_members(
             program, num_steps, members._replace(key=key), cells
@@ -209,11 +211,11 @@ def _train_on_mesh(
     return jax.shard_map(
         train,
         mesh=mesh,
-        in_specs=(own, shared),
+        in_specs=(shared, own, shared),
         out_specs=(own, own),
         axis_names={MEMBER},
         check_vma=False,  # JAX 0.10 cannot check a searchsorted
-    )(members, cells)
+    )(jnp.asarray(num_steps), members, cells)
 
 
 def spread_rows(rows: Float[np.ndarray, "n d"]) -> Float[Array | np.ndarray, "n d"]:
