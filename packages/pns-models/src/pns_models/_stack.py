@@ -28,7 +28,7 @@ from jaxtyping import Float
 from pns_bounds import BINARY
 from scipy import optimize, special
 
-from pns_models._data import Counts, flat_weights
+from pns_models._data import Counts, flat_weights, row_blocks
 from pns_models._learner import MEMBERS, Members
 from pns_models._rows import SOURCES
 
@@ -114,31 +114,31 @@ def size_error(
       counts: of the rows.
       excess: of the loss.
     """
-    log, trial = (np.asarray(part, np.float64) for part in counts[1:])
-    law = np.exp(_logs(shown.center))
-    cells, arms = np.split(law, [BINARY.num_cells], axis=1)
-    arms = arms.reshape(-1, *BINARY.joint_shape)
-    squares = np.square(shown.factors.astype(np.float64))
-    # The mean of a row's errors under its law moves no probability.
-    common = np.square(
-        np.einsum("nc,nck->nk", cells, shown.factors[:, : cells.shape[1]])
-    )
-    parts = [
-        (log.sum(axis=(1, 2)), cells, squares[:, : cells.shape[1]], common),
-        (trial.sum(axis=2), arms.prod(axis=2), squares[:, cells.shape[1] :], 0.0),
-    ]
-    scales, evens = [], []
-    for (units, weight, square, shared), target in zip(parts, excess, strict=True):
-        units = units.reshape(len(law), -1) / max(units.sum(), 1.0)
-        lost = np.square(weight) if weight is cells else np.zeros_like(weight)
-        variance = (units * (weight - lost)).sum()  # that an even error of 1 has
-        loss = (units * weight * square.sum(axis=2)).sum()
-        loss -= (units * np.sum(shared, axis=-1, keepdims=True)).sum()
-        even = np.sqrt(_EVEN * loss / variance) if loss > 0 else 1.0
-        total = loss + even**2 * variance
-        scales.append(np.sqrt(2 * _CAUTION * target / total))
-        evens.append(even)
-    return ErrorSize(np.array(scales), np.array(evens))
+    same = np.eye(shown.center.shape[1])
+    same = np.broadcast_to(same, (len(shown.center), *same.shape))
+    loss = _variances(shown, counts)
+    unit = _variances(shown._replace(factors=same), counts)  # of an even error of 1
+    even = np.sqrt(np.where(loss > 0, _EVEN * loss / unit, 1.0))
+    total = (loss + even**2 * unit) / 2
+    return ErrorSize(np.sqrt(_CAUTION * excess / total), even)
+
+
+def _variances(linear: Linear, counts: Counts) -> Float[np.ndarray, " sources"]:
+    """Averages the variance of errors under the law of each row over units."""
+    totals = np.zeros(len(SOURCES))
+    for rows in row_blocks(len(linear.center), linear.factors[0].size):
+        law = np.exp(_logs(linear.center[rows]))
+        cells, arms = np.split(law, [BINARY.num_cells], axis=1)
+        errors = linear.factors[rows].astype(np.float64)
+        log, trial = np.split(errors, [BINARY.num_cells], axis=1)
+        # The mean of a row's errors under its law moves no probability.
+        mean = np.einsum("nc,nck->nk", cells, log)
+        spread = np.einsum("nc,nck->n", cells, log**2) - np.square(mean).sum(axis=1)
+        units = [np.asarray(part)[rows].sum(axis=2) for part in counts[1:]]
+        by_arm = arms.reshape(-1, *BINARY.joint_shape).prod(axis=2)
+        by_arm = by_arm * np.square(trial).sum(axis=2)
+        totals += units[0].sum(axis=1) @ spread, (units[1] * by_arm).sum()
+    return totals / source_sizes(counts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

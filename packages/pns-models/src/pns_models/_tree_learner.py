@@ -32,7 +32,7 @@ from pns_models._resamples import Resamples
 
 Booster = Any  # LightGBM's, which is imported when it is needed: see `_lightgbm`
 _BLOCK = 10  # trees between two looks at the held-out loss
-_MAX_VALUES = 2**24  # of covariates that a function is fitted to
+_MAX_VALUES = 2**22  # of covariates that a function is fitted to
 _PATIENCE = 3  # blocks without an improvement
 _FEATURES = 0.7  # share of the covariates that a split chooses from
 _DATASET = {
