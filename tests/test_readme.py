@@ -151,11 +151,16 @@ def summarize(folder, method):
 
 @pytest.mark.parametrize(
     ("rows", "folder"),
-    [("2,000 + 1,000", "panel_2k"), ("10,000 + 5,000", "panel_10k")],
+    [
+        ("2,000 + 1,000", "panel_2k"),
+        ("10,000 + 5,000", "panel_10k"),
+        ("50,000 + 25,000", "panel_50k"),
+    ],
 )
 @pytest.mark.parametrize("page", [READMES[0], RESULTS / "README.md"])
 def test_numbers_of_the_panel_are_those_of_its_results(rows, folder, page):
-    (line,) = [x for x in page.read_text().splitlines() if x.startswith(f"| {rows}")]
+    lines = page.read_text().splitlines()
+    line = next(x for x in lines if x.startswith(f"| {rows}"))
     ours, alone = (summarize(folder, m) for m in ("crossfit", "trial_alone"))
     covered, size = 100 * ours["set_coverage"], len(ours["width"])
     error = 1.96 * covered.std(ddof=1) / size**0.5
