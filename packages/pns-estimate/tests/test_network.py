@@ -96,12 +96,7 @@ def test_counts_of_all_rows_are_added_and_reliability_is_the_networks(counts, le
     note = learned.notes["weight of people with the same covariates"]
     weight = 1 - sampler.profile.model_weight("observational", 100)
     assert note.startswith(f"{weight:.0%} for 100 people of the log")
-    strengths = [
-        p.mean().observational_strength for p in (sampler.profile, learned.profile)
-    ]
-    assert strengths[0] < strengths[1]  # the least that held-out rows allow
-    wanted = learned.profile.cautious()
-    np.testing.assert_array_equal(sampler.profile.weight, wanted.weight)
+    assert learned.profile is sampler.profile
 
 
 def test_rows_that_were_not_merged_are_judged_the_same(learned, rows):

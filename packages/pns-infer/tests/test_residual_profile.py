@@ -379,20 +379,6 @@ def test_marginals_add_up_the_weights_of_each_value():
         np.testing.assert_allclose(found[1], weight, rtol=1e-12)
 
 
-def test_a_cautious_profile_has_the_least_strength_within_the_interval():
-    """Point 0 has less strength and is 2 below the top; point 1 is 1.9 below it."""
-    profile = make_profile()
-    cautious = profile.cautious()
-    np.testing.assert_array_equal(cautious.settings.observational_strength, [64, 32])
-    np.testing.assert_array_equal(cautious.settings.experimental_strength, [64, 128])
-    np.testing.assert_array_equal(cautious.log_likelihood, [-11.9, -12.5])
-    odds = np.exp(0.6)
-    np.testing.assert_allclose(cautious.weight, [odds / (1 + odds), 1 / (1 + odds)])
-    assert cautious.rare_size == 7
-    alone = cautious.cautious()
-    np.testing.assert_array_equal(alone.weight, cautious.weight)
-
-
 def test_a_model_that_is_worse_where_people_are_rare_is_worth_less_there():
     """Strength 512 in large cells; 64, an eighth of it, in the rarest fifth of units."""
     large, small = (

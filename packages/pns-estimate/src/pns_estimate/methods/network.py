@@ -208,8 +208,7 @@ class NetworkMethod:
 
     Where covariates repeat, the counts of cells are added to the draws, weighed by the
     held-out rows: the network did not train on their outcomes. Those rows also chose the
-    step at which training stopped, and so judge the network a little too kindly; and they
-    are few, a tenth. So the network's prediction gets the least weight that they allow.
+    step at which training stopped, and so judge the network a little too kindly.
     """
 
     name: str  # of the method
@@ -287,7 +286,7 @@ def _add_counts(
         return plain
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     drawn = inner.draws(key, np.asarray(folded.counts.z)[judged], _NUM_JUDGED_DRAWS)
-    found = make_residual_sampler(
+    sampler = make_residual_sampler(
         rng,
         inner,
         pb.Atoms(*(part[:_NUM_JUDGED_DRAWS] for part in drawn)),
@@ -295,14 +294,12 @@ def _add_counts(
         least_cell_size,
         judged=judged,
     )
-    sampler = dataclasses.replace(found, profile=found.profile.cautious())
     return plain._replace(
         sampler=sampler,
         held_out_atoms=inner.atoms(np.asarray(plain.held_out.z)),
         is_calibrated=True,
-        notes=describe_residual(sampler.profile, "the network's")
-        | {"of the weights that are likely": "the least is used: few were not seen"},
-        profile=found.profile,
+        notes=describe_residual(sampler.profile, "the network's"),
+        profile=sampler.profile,
     )
 
 
@@ -326,7 +323,7 @@ for _method in (
         pm.Recipe(
             pm.AnchoredConfig(pm.Backbone(64, 1, activation="relu", bottleneck=2)),
             dataclasses.replace(
-                pm.make_member_training(1e-2, 0.3, 3000), held_out_fraction=0.1
+                pm.make_member_training(1e-2, 0.3, 3000), held_out_fraction=0.2
             ),
         ),
         # Ten times the damping of tab:mb-hparams: iterative solves of a large network then
@@ -336,7 +333,7 @@ for _method in (
     NetworkMethod(
         "bootstrap_last_layer",
         "a multiplier bootstrap of the last layer of one network",
-        pm.PRESETS["default"],
+        pm.PRESETS["default_bootstrap"],
         Bootstrap(
             "last_layer",
             1000,

@@ -44,7 +44,6 @@ _DRAW_SCALES = np.array([0.0, 0.5, 1.0, 1.5])
 _MAX_ROWS = 16_000
 _POOLING = 0.5  # standard deviation of log strength between the sources
 _NEGLIGIBLE = 1e-3  # relative likelihood
-_ALLOWED = 1.92  # log-likelihood ratio of a 95% interval
 
 
 class ResidualSettings(NamedTuple):
@@ -126,25 +125,6 @@ class ResidualProfile(NamedTuple):
             # Weights sum to 1 up to rounding.
             averages.append(np.minimum(total, 1.0)[place])
         return np.where(is_rare, averages[1], averages[0])
-
-    def cautious(self) -> "ResidualProfile":
-        """Keeps the points with the least strength that the likelihood allows.
-
-        The strength is the geometric mean of both sources'; a value is allowed if the
-        best of its points lies within 1.92 of the top, a 95% interval if rows are
-        independent. Where few rows were judged the likelihood does not tell great
-        strengths apart, and an average over them depends on where the grid ends.
-        """
-        _, log, trial, *_ = self.settings
-        strength = np.sqrt(log * trial)
-        best = self.log_likelihood.max()
-        least = strength[self.log_likelihood >= best - _ALLOWED].min()
-        kept = np.isclose(strength, least)
-        return self._replace(
-            settings=ResidualSettings(*(field[kept] for field in self.settings)),
-            weight=self.weight[kept] / self.weight[kept].sum(),
-            log_likelihood=self.log_likelihood[kept],
-        )
 
 
 def profile_residual(
