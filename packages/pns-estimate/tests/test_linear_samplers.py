@@ -156,7 +156,7 @@ def test_wrappers_hand_on_the_disagreement_of_a_stack_and_of_nothing_else(model)
     for sampler in (inner, add_scale(inner), add_scale(add_counts(inner))):
         np.testing.assert_array_equal(disagreement(sampler, z), wanted)
     assert disagreement(add_scale(add_counts(NetworkSampler(model))), z) is None
-    parts = ("names", "full", "part", "weights")
+    parts = ("names", "members", "weights")
     one = {name: getattr(stack, name)[:1] for name in parts}
     alone = add_scale(StackSampler(dataclasses.replace(stack, **one)))
     assert np.isnan(disagreement(alone, z)).all()

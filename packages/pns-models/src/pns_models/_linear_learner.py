@@ -183,9 +183,9 @@ class _Data(NamedTuple):
         counts: Float[np.ndarray, "n treatments levels"],
     ) -> "_Part":
         """Picks the rows that have units; anchors are those of a member."""
-        seen: slice | np.ndarray = counts.any(axis=(1, 2))
-        if 2 * np.count_nonzero(seen) > len(counts):
-            seen = slice(None)  # no copy; rows without units add nothing
+        has_units = np.asarray(counts.any(axis=(1, 2)))
+        # If most have, all are taken without a copy; those without units add nothing.
+        seen = slice(None) if 2 * has_units.sum() > len(counts) else has_units
         anchor = self.anchors[member][chosen][seen] if self.anchors else None
         return _Part(self.rotated[chosen][seen], anchor, counts[seen])
 
