@@ -109,9 +109,7 @@ def test_rows_of_single_units_are_judged_by_group():
     draws, observational, experimental, rows = simulate(
         0.5, num_cells=150, units=20, groups=True
     )
-    joint = pi.calibrate_draws(
-        draws, observational, experimental, rows, np.geomspace(1 / 2, 8, 9)
-    )
+    joint = pi.calibrate_draws(draws, observational, experimental, rows)
     np.testing.assert_allclose(joint.draw_scale, 2, rtol=0.4)
 
 
