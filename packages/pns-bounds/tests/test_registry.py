@@ -52,20 +52,20 @@ def random_atoms(num_rows: int = 1000) -> pb.Atoms:
 def test_the_matrix_reproduces_the_terms():
     atoms = random_atoms()
     terms = pb.bound_terms(atoms)
-    matrix = np.array(pb.PNS.lower_matrix + pb.PNS.upper_matrix)
-    assert matrix.shape == (7, 6)
+    assert pb.TERM_MATRIX.shape == (7, 6) and pb.TERM_OFFSET.shape == (7,)
     np.testing.assert_array_equal(terms.lower[:, 0], 0)
     np.testing.assert_allclose(
         np.concatenate([terms.lower[:, 1:], terms.upper], axis=-1),
-        pb.pack_atoms(atoms) @ matrix.T + (pb.PNS.lower_offset + pb.PNS.upper_offset),
+        pb.pack_atoms(atoms) @ pb.TERM_MATRIX.T + pb.TERM_OFFSET,
         rtol=0,
         atol=1e-15,
     )
 
 
 def test_the_matrix_cannot_be_changed_by_accident():
-    with pytest.raises(ValueError, match="read-only"):
-        pb.SLACK_MATRIX[0] = 2
+    for constant in (pb.TERM_MATRIX, pb.TERM_OFFSET, pb.SLACK_MATRIX):
+        with pytest.raises(ValueError, match="read-only"):
+            constant[0] = 2
 
 
 def test_the_first_free_lower_term_is_the_sum_of_the_other_two():

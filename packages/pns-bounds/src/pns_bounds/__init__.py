@@ -23,13 +23,15 @@ from pns_bounds._compatibility import (
 )
 from pns_bounds._estimand import BoundTerms, Estimand, Interval
 from pns_bounds._identify import identify_under_exogeneity, identify_under_monotonicity
-from pns_bounds._layout import BINARY
+from pns_bounds._layout import BINARY, Layout
 from pns_bounds._registry import (
     ESTIMANDS,
     HARM,
     PN,
     PNS,
     PS,
+    TERM_MATRIX,
+    TERM_OFFSET,
     benefit,
     bound_terms,
     register_estimand,
@@ -44,12 +46,15 @@ __all__ = [
     "PNS",
     "PS",
     "SLACK_MATRIX",
+    "TERM_MATRIX",
+    "TERM_OFFSET",
     "Atoms",
     "BoundTerms",
     "Estimand",
     "IncompatibleAtomsError",
     "InputError",
     "Interval",
+    "Layout",
     "anchor",
     "anchor_inverse",
     "atoms_from_counts",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pns_bounds._layout import BINARY
+from pns_bounds._layout import BINARY, Layout
 
 
 class InputError(ValueError):
@@ -187,9 +187,9 @@ def require_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
     require(value in allowed, name, problem)
 
 
-def check_joint(joint: Array, name: str = "joint") -> None:
+def check_joint(joint: Array, name: str = "joint", layout: Layout = BINARY) -> None:
     """Raises unless `joint[..., x, y]` is a law of (X, Y) in every row."""
-    require_shape(name, joint, BINARY.joint_shape)
+    require_shape(name, joint, layout.joint_shape)
     xp = namespace(joint)
     require_rows(
         name,
@@ -208,12 +208,13 @@ def check_joint(joint: Array, name: str = "joint") -> None:
     )
 
 
-def check_mu(mu: Array) -> None:
+def check_mu(mu: Array, layout: Layout = BINARY) -> None:
     """Raises unless `mu[..., x]` holds probabilities in every row."""
-    require_shape("mu", mu, BINARY.mu_shape)
+    require_shape("mu", mu, layout.mu_shape)
+    axes = tuple(range(-len(layout.mu_shape), 0))
     require_rows(
         "mu",
-        namespace(mu).all(_is_probability(mu), axis=-1),
+        namespace(mu).all(_is_probability(mu), axis=axes),
         mu,
         "must hold probabilities in [0, 1]",
         "mu[x] is the share of Y=1 in arm x of the experiment; drop missing rows.",
@@ -226,18 +227,19 @@ def _is_probability(values: Array) -> Array:
     return (values >= -slop) & (values <= 1 + slop)
 
 
-def shaped_pair(joint: Any, mu: Any) -> tuple[Array, Array]:
+def shaped_pair(joint: Any, mu: Any, layout: Layout = BINARY) -> tuple[Array, Array]:
     """Converts `joint` and `mu` to one namespace and dtype, and checks their shapes."""
     joint, mu = as_floating(joint=joint, mu=mu)
-    require_shape("joint", joint, BINARY.joint_shape)
-    require_shape("mu", mu, BINARY.mu_shape)
-    require_same_rows("joint", joint.shape[:-2], "mu", mu.shape[:-1])
+    require_shape("joint", joint, layout.joint_shape)
+    require_shape("mu", mu, layout.mu_shape)
+    rows = mu.shape[: mu.ndim - len(layout.mu_shape)]
+    require_same_rows("joint", joint.shape[:-2], "mu", rows)
     return joint, mu
 
 
-def checked_pair(joint: Any, mu: Any) -> tuple[Array, Array]:
+def checked_pair(joint: Any, mu: Any, layout: Layout = BINARY) -> tuple[Array, Array]:
     """Converts `joint` and `mu` as `shaped_pair`, and checks their values."""
-    joint, mu = shaped_pair(joint, mu)
-    check_joint(joint)
-    check_mu(mu)
+    joint, mu = shaped_pair(joint, mu, layout)
+    check_joint(joint, layout=layout)
+    check_mu(mu, layout)
     return joint, mu

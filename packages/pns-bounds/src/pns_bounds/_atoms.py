@@ -18,7 +18,7 @@ from pns_bounds._arguments import (
     require_shape,
     shaped_pair,
 )
-from pns_bounds._layout import BINARY
+from pns_bounds._layout import BINARY, Layout
 
 
 class Atoms(NamedTuple):
@@ -57,13 +57,16 @@ def unpack_atoms(eta: Any) -> Atoms:
     require_shape("eta", eta, (BINARY.num_raw,))
     rows, values = eta.shape[:-1], eta[..., ::-1]
     joint, mu = values[..., : BINARY.num_cells], values[..., BINARY.num_cells :]
-    return Atoms(joint.reshape(*rows, *BINARY.joint_shape), mu)
+    return Atoms(
+        joint=joint.reshape(*rows, *BINARY.joint_shape),
+        mu=mu.reshape(*rows, *BINARY.mu_shape),
+    )
 
 
-def eta_columns(atoms: Atoms) -> list[Any]:
+def eta_columns(atoms: Atoms, layout: Layout = BINARY) -> list[Any]:
     """Lists the columns [...] of eta; None for those of a part that is None."""
     columns = []
-    for part, shape in ((atoms.mu, BINARY.mu_shape), (atoms.joint, BINARY.joint_shape)):
+    for part, shape in ((atoms.mu, layout.mu_shape), (atoms.joint, layout.joint_shape)):
         for place in reversed(list(np.ndindex(shape))):
             columns.append(None if part is None else part[(..., *place)])
     return columns

@@ -8,6 +8,7 @@ be static arguments of `jax.jit`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -24,14 +25,11 @@ from pns_bounds._arguments import (
 )
 from pns_bounds._atoms import Atoms, eta_columns
 from pns_bounds._compatibility import Incompatible, resolve_incompatible
-from pns_bounds._layout import BINARY
+from pns_bounds._layout import BINARY, Layout
 
 Undefined = Literal["nan", "limits"]
 Matrix = tuple[tuple[float, ...], ...]
 Columns = Sequence[Any]  # of eta, each [...]; None for one that no term reads
-_ANCHORS = [2, 4]  # where eta has p_x1, for each mu_x
-# Places of eta: mu first, then cells with y = 0 before those with y = 1.
-_ORDER_OF_ADDITION = (0, 1, 3, 5, 2, 4)
 
 
 class BoundTerms(NamedTuple):
@@ -81,6 +79,7 @@ class Estimand:
         replaces the matrices.
       floor: a lower limit that needs no data.
       ceiling: an upper limit that needs no data.
+      layout: the treatments and outcome levels, which decide the length of eta.
     """
 
     name: str
@@ -95,10 +94,11 @@ class Estimand:
     function: Callable[[Atoms], BoundTerms] | None = None
     floor: float = 0.0
     ceiling: float = 1.0
+    layout: Layout = BINARY
 
     def __post_init__(self) -> None:
         """Turns sequences into tuples and checks that they fit together."""
-        num_raw = BINARY.num_raw
+        num_raw = self.layout.num_raw
         for side in ("lower", "upper"):
             labels = tuple(getattr(self, f"{side}_labels"))
             matrix = np.asarray(getattr(self, f"{side}_matrix"), float)
@@ -122,7 +122,7 @@ class Estimand:
                 denominator.shape == (num_raw,),
                 "denominator",
                 f"of {self.name!r} must have shape {[num_raw]}, over eta = "
-                f"({', '.join(BINARY.eta_names)}), got {list(denominator.shape)}.",
+                f"({', '.join(self.layout.eta_names)}), got {list(denominator.shape)}.",
             )
             self._set("denominator", tuple(denominator.tolist()))
 
@@ -142,7 +142,7 @@ class Estimand:
         atoms do not inform about the quotient, and terms are 'nan', or the 'limits'.
         """
         require_option("undefined", undefined, ("nan", "limits"))
-        atoms = Atoms(*checked_pair(*atoms))
+        atoms = Atoms(*checked_pair(*atoms, layout=self.layout))
         terms, _, is_defined = self._parts(atoms)
         if is_defined is True:
             return terms
@@ -167,7 +167,7 @@ class Estimand:
     def _parts(self, atoms: Atoms) -> _Parts:
         if self.function is not None:
             return _Parts(self.function(atoms), 1, True)
-        return _evaluate(self, eta_columns(atoms))
+        return _evaluate(self, eta_columns(atoms, self.layout))
 
 
 def bounds_from(estimand: Estimand, atoms: Atoms) -> Interval:
@@ -177,50 +177,63 @@ def bounds_from(estimand: Estimand, atoms: Atoms) -> Interval:
 
 def _evaluate(estimand: Estimand, columns: Columns) -> _Parts:
     """Evaluates the matrices of an estimand."""
+    layout = estimand.layout
     sides = (
         (estimand.lower_matrix, estimand.lower_offset),
         (estimand.upper_matrix, estimand.upper_offset),
     )
     if estimand.denominator is None:
-        terms = [_rows(matrix, offset, columns) for matrix, offset in sides]
+        terms = [_rows(matrix, offset, columns, layout) for matrix, offset in sides]
         return _Parts(BoundTerms(*terms), 1, True)
     # A small denominator magnifies rounding, so numerators are made of mu_x - p_x1,
     # which is exact where it is small: how many of the other arm would respond under x.
     gains = list(columns)
-    for place, cell in enumerate(_ANCHORS):
+    for place, cell in enumerate(layout.anchor_places):
         gains[place] = columns[place] - columns[cell]
-    denominator = _affine(estimand.denominator, 0.0, columns)
+    denominator = _affine(estimand.denominator, 0.0, columns, layout)
     is_defined = denominator >= smallest_normal(denominator.dtype)
     # No division by 0, and no NaN in gradients.
     safe = namespace(denominator).where(is_defined, denominator, 1)
     terms = [
-        _rows(_over_gains(matrix), offset, gains) / safe[..., None]
+        _rows(_over_gains(matrix, layout), offset, gains, layout) / safe[..., None]
         for matrix, offset in sides
     ]
     return _Parts(BoundTerms(*terms), safe, is_defined)
 
 
-def _over_gains(matrix: Matrix) -> Matrix:
+def _over_gains(matrix: Matrix, layout: Layout) -> Matrix:
     """Rewrites rows over eta as rows over eta with mu_x - p_x1 in place of mu_x."""
     rows = np.array(matrix)
-    rows[:, _ANCHORS] += rows[:, : BINARY.num_free]
+    rows[:, list(layout.anchor_places)] += rows[:, : layout.num_free]
     return tuple(map(tuple, rows.tolist()))
 
 
-def _rows(matrix: Matrix, offset: Sequence[float], columns: Columns) -> Array:
+@functools.cache
+def _order_of_addition(layout: Layout) -> tuple[int, ...]:
+    """Places of eta: mu first, then cells with y = 0 before those with y = 1."""
+    cells = range(layout.num_free, layout.num_raw)
+    by_level = sorted(cells, key=lambda i: layout.cells[i - layout.num_free][1])
+    return *range(layout.num_free), *by_level
+
+
+def _rows(
+    matrix: Matrix, offset: Sequence[float], columns: Columns, layout: Layout
+) -> Array:
     """Computes matrix . eta + offset as [..., num_terms]."""
     reference = next(column for column in columns if column is not None)
     xp = namespace(reference)
     if not matrix:
         return xp.zeros((*reference.shape, 0), dtype=reference.dtype)
     terms = zip(matrix, offset, strict=True)
-    values = [_affine(*term, columns) for term in terms]
+    values = [_affine(*term, columns, layout) for term in terms]
     values = [v if hasattr(v, "dtype") else xp.full_like(reference, v) for v in values]
     # In memory one term after the other, which is faster than all terms of a row.
     return xp.moveaxis(xp.stack(values), 0, -1)
 
 
-def _affine(row: Sequence[float], offset: float, columns: Columns) -> Array:
+def _affine(
+    row: Sequence[float], offset: float, columns: Columns, layout: Layout
+) -> Array:
     """Computes offset + row . eta as the sum of what rises less the sum of what falls.
 
     Cells are added in the order of the limits of mu. Rounding is monotone, so for
@@ -229,7 +242,7 @@ def _affine(row: Sequence[float], offset: float, columns: Columns) -> Array:
     sums = []
     for sign in (1, -1):
         total = max(sign * offset, 0.0)
-        for i in _ORDER_OF_ADDITION:
+        for i in _order_of_addition(layout):
             weight = sign * row[i]
             if weight > 0:
                 part = columns[i] if weight == 1 else weight * columns[i]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pns_bounds._arguments import Array, namespace, require
+from pns_bounds._arguments import Array, namespace, read_only, require
 from pns_bounds._atoms import Atoms
 from pns_bounds._estimand import BoundTerms, Estimand
 from pns_bounds._layout import BINARY, read_formulas
@@ -173,3 +173,13 @@ def bound_terms(atoms: Atoms) -> BoundTerms:
         lower=xp.concatenate([xp.zeros_like(lower[..., :1]), lower], axis=-1),
         upper=upper,
     )
+
+
+TERM_MATRIX = read_only(PNS.lower_matrix + PNS.upper_matrix)
+"""The terms of PNS are TERM_MATRIX eta + TERM_OFFSET (app. sec:pns-theory).
+
+Here eta = (mu1, mu0, p11, p10, p01, p00). Rows are the three lower terms (the constant 0
+is left out), then the four upper ones.
+"""
+TERM_OFFSET = read_only(PNS.lower_offset + PNS.upper_offset)
+"""The constants of the terms; see `TERM_MATRIX`."""
