@@ -24,6 +24,7 @@ from pns_estimate.methods.residual import ResidualSampler
 from pns_estimate.methods.stack import StackSampler, draw, link
 
 _NUM_JUDGED_DRAWS = 32  # of the stack, to judge how its draws and counts are weighed
+_LEAST_SCALE = 0.5  # of the stack's deviations, where counts of cells are used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +129,12 @@ def _add_counts(
     """Adds the counts of cells, weighed by what held-out units say."""
     drawn = draw(key, result.held_out, _NUM_JUDGED_DRAWS).atoms()
     rng = _make_rng(jax.random.fold_in(key, 1))
-    return make_residual_sampler(rng, sampler, drawn, result.folded, least_cell_size)
+    found = make_residual_sampler(rng, sampler, drawn, result.folded, least_cell_size)
+    # The few counts of a cell say too little to call the stack's error negligible.
+    settings = found.profile.settings
+    scale = np.maximum(settings.draw_scale, _LEAST_SCALE)
+    profile = found.profile._replace(settings=settings._replace(draw_scale=scale))
+    return dataclasses.replace(found, profile=profile)
 
 
 def _describe(result: pm.CrossFit) -> dict[str, str]:
