@@ -223,6 +223,8 @@ def test_a_fit_uses_cells_only_where_people_share_covariates(tables):
     recipe = small_recipe("crossfit")
     shared = fit(*tables, method="crossfit", recipe=recipe)
     assert isinstance(shared._state.sampler.inner, ResidualSampler)
+    scales = shared._state.sampler.inner.profile.settings.draw_scale
+    assert scales.min() >= 0.5  # whatever the counts of cells say
     assert "people of the log" in " ".join(shared.summary_.notes.values())
     rng = np.random.default_rng(0)
     unique = [t.assign(age=rng.normal(size=len(t))) for t in tables]
