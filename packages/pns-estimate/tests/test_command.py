@@ -590,7 +590,7 @@ def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost(
         slept.append(True)
 
     slept = []
-    _end_by_ctrl_c(in_process, monkeypatch, prepare)
+    assert _end_by_ctrl_c(in_process, monkeypatch, prepare) == 130
     assert not slept
 
 
@@ -601,18 +601,19 @@ def test_ctrl_c_that_becomes_another_error_is_ctrl_c(in_process, monkeypatch):
         except KeyboardInterrupt as error:
             raise pe.UserError("the file cannot be read.") from error
 
-    _end_by_ctrl_c(in_process, monkeypatch, prepare)
+    assert _end_by_ctrl_c(in_process, monkeypatch, prepare) == 130
 
 
 def _end_by_ctrl_c(in_process, monkeypatch, prepare):
-    """Runs the command, whose tables are prepared so, up to the end by Ctrl-C."""
+    """Runs the command, whose tables are prepared so, up to its end; returns its code."""
     monkeypatch.setattr(_command_run, "prepare_tables", prepare)
     monkeypatch.setattr(os, "_exit", sys.exit)  # the process is that of the tests
     # Tests that a shell starts in the background ignore Ctrl-C, and so would the command.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert in_process(*QUICK, "--out=ended").returncode == 130
+        code = in_process(*QUICK, "--out=ended").returncode
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        return code
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -1,7 +1,8 @@
 """Parts of the data, one for each member.
 
 A member sees the units outside its fold: all of them, or of a random share of the units,
-which is the same for one member of each fold. See `Stack` for what such members show.
+which is the same for one member of each fold. See `LearningCurve` for what such members
+show.
 """
 
 import functools
