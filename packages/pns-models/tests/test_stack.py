@@ -104,6 +104,19 @@ def test_the_size_of_the_error_gives_draws_a_multiple_of_the_excess():
     np.testing.assert_allclose(more.even, size.even)
 
 
+def test_rows_that_come_in_blocks_give_the_same_size(monkeypatch):
+    _, counts = make_held_out(1)
+    shown = _stack.pool(make_answers(num_rows=400), make_weights())
+    excess = np.array([1e-3, 2e-3])
+    whole = _stack.size_error(shown, counts, excess)
+    blocks = [slice(0, 150), slice(150, 300), slice(300, 450)]  # the last is short
+    monkeypatch.setattr(_stack, "row_blocks", lambda *_: iter(blocks))
+    for found, expected in zip(
+        _stack.size_error(shown, counts, excess), whole, strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_an_error_that_classes_do_not_show_is_the_same_for_everyone():
     _, counts = make_held_out(1)
     same = [np.zeros((400, 6), np.float32)]
