@@ -54,7 +54,7 @@ def small_model(**changes) -> _acic.AcicModel:
     """Three distinct units to be drawn from, four covariates."""
     rows = np.array([[0.0, 1, -2, 3], [1, -1, 2, 0], [-1, 0, 0, -3]])
     settings = {"seed": 3, "gamma": 0.3, "num_active": 3, **changes}
-    return pns_dgp.acic_model(covariates=pns_dgp.RowCovariates(rows), **settings)
+    return pns_dgp.acic_model(covariates=rows, **settings)
 
 
 @pytest.mark.parametrize("num_hidden", [0, 1, 5])

@@ -12,6 +12,7 @@ import pns_bounds as pb
 import pns_dgp
 import pytest
 from pns_dgp import _covariates, _normal_scores
+from pns_dgp._covariates import RowCovariates
 from scipy import special, stats
 
 TABLE = json.loads(
@@ -161,14 +162,14 @@ def test_scaled_columns_are_standardized_and_bounded():
 
 def test_rows_of_a_user_are_drawn_with_replacement():
     rows = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": [0.0, 0.0, 0.0]})
-    covariates = pns_dgp.RowCovariates(rows)
+    covariates = RowCovariates(rows)
     assert covariates.names == ("a", "b")
     z = covariates.draw(np.random.default_rng(0), 3000)
     values, counts = np.unique(z[:, 0], return_counts=True)
     assert len(values) == 3 and counts.min() > 850
     assert np.all(z[:, 1] == 0)  # a constant column stays constant, not NaN
     column = np.arange(1000.0)[:, None]
-    scaling = pns_dgp.RowCovariates(column).scaling
+    scaling = RowCovariates(column).scaling
     low, high = np.quantile(column, [0.005, 0.995])
     assert (scaling.low[0], scaling.high[0]) == (low, high)
     kept = np.clip(column, low, high)
@@ -176,13 +177,13 @@ def test_rows_of_a_user_are_drawn_with_replacement():
         [scaling.mean[0], scaling.deviation[0]], [kept.mean(), kept.std()]
     )
     with pytest.raises(pb.InputError, match="different column names"):
-        pns_dgp.RowCovariates(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+        RowCovariates(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.warns(UserWarning, match=r"\['Z1'\] do not vary between"):
-        pns_dgp.RowCovariates(np.eye(1000)[:, :1])
+        RowCovariates(np.eye(1000)[:, :1])
     with pytest.raises(pb.InputError, match="row 1, column b"):
-        pns_dgp.RowCovariates(pd.DataFrame({"a": [1, 2], "b": [1, np.nan]}))
+        RowCovariates(pd.DataFrame({"a": [1, 2], "b": [1, np.nan]}))
     with pytest.raises(pb.InputError, match=r"shape \[num_rows, num_covariates\]"):
-        pns_dgp.RowCovariates(np.zeros(3))
+        RowCovariates(np.zeros(3))
 
 
 def challenge_file(path, num_rows: int = 4) -> pd.DataFrame:
@@ -203,7 +204,7 @@ def test_challenge_files_are_read_and_pooled(tmp_path):
     challenge_file(tmp_path / "high2.csv", 3)
     pooled = pns_dgp.load_acic_csv([tmp_path / "high1.csv", tmp_path / "high2.csv"])
     assert pooled.shape == (7, 200)
-    model = pns_dgp.acic_model(covariates=pns_dgp.RowCovariates(pooled))
+    model = pns_dgp.acic_model(covariates=pooled)
     assert model.sample(jax.random.key(0), 5, "observational").z.shape == (5, 200)
 
 
@@ -305,6 +306,6 @@ def test_the_winsorized_scale_agrees_with_the_original_rows(public_data):
 
 def test_text_is_not_a_number():
     with pytest.raises(pb.InputError, match="rows must be an array of numbers"):
-        pns_dgp.RowCovariates([["a", "b"]])
+        RowCovariates([["a", "b"]])
     with pytest.raises(pb.InputError, match="z must be an array of numbers"):
         pns_dgp.li_model_1().oracle([["a"] * 15])

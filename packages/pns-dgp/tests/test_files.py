@@ -67,7 +67,7 @@ def test_an_existing_folder_and_bad_counts_are_refused(tmp_path):
 def test_names_that_clash_with_the_tables_are_refused(tmp_path):
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 3)))
     rows.columns = ["x", "age", "pns"]
-    model = pns_dgp.acic_model(num_active=2, covariates=pns_dgp.RowCovariates(rows))
+    model = pns_dgp.acic_model(num_active=2, covariates=rows)
     with pytest.raises(pb.InputError, match=r"must not name covariates \['pns', 'x'\]"):
         export(model, tmp_path / "bench")
 
@@ -133,7 +133,7 @@ def test_an_acic_model_survives_json(tmp_path, num_hidden):
 
 def test_rows_of_a_user_must_be_given_again(tmp_path):
     rows = np.random.default_rng(0).normal(size=(50, 6))
-    model = pns_dgp.acic_model(num_active=2, covariates=pns_dgp.RowCovariates(rows))
+    model = pns_dgp.acic_model(num_active=2, covariates=rows)
     pns_dgp.save_model(model, tmp_path / "model.json")
     with pytest.raises(
         pb.InputError, match="covariates must be .*: 50 rows given by the user"
@@ -142,11 +142,9 @@ def test_rows_of_a_user_must_be_given_again(tmp_path):
     with pytest.raises(
         pb.InputError, match="covariates must be .*: 50 rows given by the user"
     ):
-        others = pns_dgp.RowCovariates(rows * 2 + 1)
+        others = rows * 2 + 1
         pns_dgp.load_model(tmp_path / "model.json", covariates=others)
-    loaded = pns_dgp.load_model(
-        tmp_path / "model.json", covariates=pns_dgp.RowCovariates(rows)
-    )
+    loaded = pns_dgp.load_model(tmp_path / "model.json", covariates=rows)
     assert loaded.num_covariates == 6
 
 

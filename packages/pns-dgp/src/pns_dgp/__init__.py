@@ -1,7 +1,7 @@
 """Structural models of treatment and outcome, with their exact truth."""
 
 from pns_dgp._acic import acic_model
-from pns_dgp._covariates import RowCovariates, load_acic_csv
+from pns_dgp._covariates import load_acic_csv
 from pns_dgp._curved import random_curved_model
 from pns_dgp._files import export_benchmark, load_model, read_benchmark, save_model
 from pns_dgp._li import LI_PANEL_SEEDS, is_near_degenerate, li_model_1, random_li_model
@@ -22,7 +22,6 @@ __all__ = [
     "LI_PANEL_SEEDS",
     "SOURCES",
     "PotentialOutcomes",
-    "RowCovariates",
     "Sample",
     "Source",
     "StructuralModel",

@@ -20,7 +20,7 @@ import pns_bounds as pb
 from jaxtyping import Float, Shaped
 from scipy import special
 
-from pns_dgp._covariates import AcicCovariates, Covariates
+from pns_dgp._covariates import AcicCovariates, Covariates, make_covariates
 from pns_dgp._model import require
 from pns_dgp._thresholds import ThresholdModel
 
@@ -119,7 +119,7 @@ def acic_model(
     overlap: float = 1.0,
     hidden_strength: float = 1.0,
     num_active: int = 30,
-    covariates: Covariates | None = None,
+    covariates: Any | None = None,
 ) -> AcicModel:
     """Draws a high-dimensional model from a seed.
 
@@ -132,16 +132,15 @@ def acic_model(
     The same arguments give the same model anywhere. A larger `overlap` pulls p(z) toward
     1/2, 0 gives the thinnest. `hidden_strength` scales what the hidden variables do to
     the outcome; `num_active` covariates enter each linear index. Z has the challenge's
-    law, or comes from `RowCovariates`.
+    law; or give rows of your own, an array or DataFrame [num_rows, d], to draw from.
 
     Example:
-      >>> from pns_dgp import RowCovariates
       >>> rows = np.random.default_rng(0).normal(size=(500, 3))
-      >>> model = acic_model(seed=0, num_active=2, covariates=RowCovariates(rows))
+      >>> model = acic_model(seed=0, num_active=2, covariates=rows)
       >>> model.oracle(np.eye(3)).pns.round(3).tolist()
       [0.182, 0.037, 0.174]
     """
-    covariates = AcicCovariates() if covariates is None else covariates
+    covariates = make_covariates(covariates)
     d, k = len(covariates.names), num_hidden
     problem = f"must be between 1 and {d}, got {num_active}."
     require(1 <= num_active <= d, "num_active", problem)

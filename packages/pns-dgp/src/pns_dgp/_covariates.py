@@ -153,6 +153,13 @@ class RowCovariates:
 Covariates = AcicCovariates | RowCovariates
 
 
+def make_covariates(rows: Any | None) -> Covariates:
+    """Takes a user's rows, an array or DataFrame [num_rows, d]; None: the challenge's law."""
+    if isinstance(rows, Covariates):
+        return rows
+    return AcicCovariates() if rows is None else RowCovariates(rows)
+
+
 def load_acic_csv(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
 ) -> pd.DataFrame:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from jaxtyping import Float
 
 from pns_dgp._acic import AcicModel
-from pns_dgp._covariates import AcicCovariates, Covariates
+from pns_dgp._covariates import make_covariates
 from pns_dgp._curved import CurvedModel
 from pns_dgp._li import LiModel
 from pns_dgp._model import SOURCES, Sample, StructuralModel, Truth, check_count, require
@@ -224,11 +224,11 @@ def save_model(model: StructuralModel, path: str | os.PathLike) -> None:
 
 
 def load_model(
-    path: str | os.PathLike, covariates: Covariates | None = None
+    path: str | os.PathLike, covariates: Any | None = None
 ) -> StructuralModel:
     """Reads a model that `save_model` wrote, or the card of a benchmark.
 
-    A model that was made with `RowCovariates` needs them, as they are not saved with it.
+    A model whose covariates are a user's rows needs them, as they are not saved with it.
 
     Example:
       >>> from pns_dgp import random_li_model
@@ -237,6 +237,7 @@ def load_model(
       ...     load_model(Path(folder, "model.json")) == random_li_model(seed=100)
       True
     """
+    given = make_covariates(covariates)
     try:
         content = json.loads(Path(path).read_text())
         kind = _KINDS[content["model"]]
@@ -244,12 +245,11 @@ def load_model(
         if kind is not AcicModel:
             return kind(**parameters)
         described = parameters["covariates"]
-        given = covariates or AcicCovariates()
         if given.describe() == described:
             return AcicModel(**{**parameters, "covariates": given})
         origin = described["source"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise pb.InputError(f"{path}", f"is not a saved model: {error!r}.") from error
     raise pb.InputError(
-        "covariates", f"must be RowCovariates of the rows of {path}: {origin}."
+        "covariates", f"must be the rows of the model in {path}: {origin}."
     )
