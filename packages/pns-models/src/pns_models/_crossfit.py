@@ -139,8 +139,14 @@ def cross_fit(
     weights = run.weigh(full)
     # A class that fails with so few units is missing there, as it would be missed.
     kept = {i: learners[i] for i in full}
-    fewer = [run.fit_all(kept, q, members_per_fold, warn=False)[0] for q in SHARES]
-    curve = run.measure_curve([full, *fewer])
+    curve_losses = [run.row_losses(full)]
+    for (
+        share
+    ) in SHARES:  # of the members of one, nothing is kept when the next are fitted
+        fewer, _ = run.fit_all(kept, share, members_per_fold, warn=False)
+        curve_losses.append(run.row_losses(fewer))
+        del fewer
+    curve = learning_curve(curve_losses, source_sizes(folded.counts))
     raw = [raw[0] for _, raw in full.values()]
     size = size_error(pool(raw, weights), folded.counts, curve.excess)
     held_out = pool(raw, weights, size)
@@ -244,24 +250,21 @@ class _Run(NamedTuple):
         """Finds the weights of classes."""
         return stack_weights([raw[0] for _, raw in full.values()], self.folded.counts)
 
-    def measure_curve(self, levels: list[dict[int, Fitted]]) -> LearningCurve:
-        """Measures the loss of stacks that see less and less, with their own weights."""
+    def row_losses(self, fitted: dict[int, Fitted]) -> Float[np.ndarray, "n sources"]:
+        """Measures the loss of stacks of members, with weights of their own."""
         counts = self.folded.counts
-        losses = []
-        for level in levels:
-            held_out = [raw for _, raw in level.values()]
-            if not held_out:  # nothing can be fitted to so few: nothing is known
-                held_out = [frequencies(counts)[None]]
-            # Weights for one member alone, by rows that take turns.
-            turn = np.arange(len(counts.z)) % len(held_out[0])
-            single = [raw[turn, np.arange(len(turn))] for raw in held_out]
-            weights = stack_weights(single, counts)
-            stacks = [
-                pool_center(list(members), weights)
-                for members in zip(*held_out, strict=True)
-            ]
-            losses.append(np.mean([row_losses(raw, counts) for raw in stacks], axis=0))
-        return learning_curve(losses, source_sizes(counts))
+        held_out = [raw for _, raw in fitted.values()]
+        if not held_out:  # nothing can be fitted to so few: nothing is known
+            held_out = [frequencies(counts)[None]]
+        # Weights for one member alone, by rows that take turns.
+        turn = np.arange(len(counts.z)) % len(held_out[0])
+        single = [raw[turn, np.arange(len(turn))] for raw in held_out]
+        weights = stack_weights(single, counts)
+        stacks = [
+            pool_center(list(members), weights)
+            for members in zip(*held_out, strict=True)
+        ]
+        return np.mean([row_losses(raw, counts) for raw in stacks], axis=0)
 
     def _held_out(
         self, members: Members, per_fold: int
