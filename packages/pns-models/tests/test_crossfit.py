@@ -142,6 +142,18 @@ def test_phases_see_less_and_less_and_all_classes_see_the_same(folded):
     assert len(set(map(tuple, keys))) == 6
 
 
+@pytest.mark.parametrize(
+    "units, expected", [(700, 8), (3000, 8), (6000, 4), (15_000, 2), (10**6, 2)]
+)
+def test_small_tables_have_more_fits_to_each_share(folded, units, expected):
+    scale = units / sum(part.sum() for part in folded.counts[1:])
+    counts = pm.Counts(folded.counts.z, *(scale * part for part in folded.counts[1:]))
+    learner = FakeLearner()
+    run(folded._replace(counts=counts), learners=[learner], members_per_fold=None)
+    sizes = [len(seen.member_fold) for seen in learner.seen]
+    assert sizes == [2, 2 * expected, 2 * expected]
+
+
 def test_held_out_numbers_are_pooled_by_weights_of_least_held_out_loss(folded, result):
     held_out, z = [], folded.counts.z
     for members in result.stack.members:

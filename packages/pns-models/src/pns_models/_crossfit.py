@@ -18,7 +18,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from pns_models._batches import numpy_rng
 from pns_models._checkpoints import RunCheckpoints, digest
-from pns_models._data import FoldedCounts, flat_weights
+from pns_models._data import Counts, FoldedCounts, flat_weights
 from pns_models._errors import LostProcessError, UnsuitableError
 from pns_models._learner import Learner, Members, RunContext
 from pns_models._learning_curve import SHARES, LearningCurve, learning_curve
@@ -39,6 +39,8 @@ from pns_models._stack import (
 )
 
 _ROWS = 8192  # that members answer at a time
+_FITS = (2, 8)  # to a share, at least and at most
+_FITTED_UNITS = 24_000  # of their tables in all, while that is more than the least
 _LEAST_WEIGHT = 0.02  # in either source; classes with less are left out of the stack
 
 
@@ -82,7 +84,7 @@ def cross_fit(
     key: PRNGKeyArray,
     folded: FoldedCounts,
     learners: Sequence[Learner],
-    members_per_fold: int = 2,
+    members_per_fold: int | None = None,
     progress: bool = True,
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
@@ -100,7 +102,8 @@ def cross_fit(
       key: decides the members and what they see.
       folded: the data, from `Rows.folded`.
       learners: such as `LinearLearner`, `TreeLearner` and `NetworkLearner`.
-      members_per_fold: how many fits to each share do not see a fold.
+      members_per_fold: how many fits to each share do not see a fold. None takes eight
+        for small tables, whose losses are noisy and fits quick, and two for large ones.
       progress: show a bar; never shown off a terminal.
       checkpoint_dir: where to keep the state of the run, three folders for each learner;
         if it holds the same run, the fit continues from there, to the same result.
@@ -139,11 +142,12 @@ def cross_fit(
     weights = run.weigh(full)
     # A class that fails with so few units is missing there, as it would be missed.
     kept = {i: learners[i] for i in full}
+    per_fold = members_per_fold or _num_fits(folded.counts)
     curve_losses = [run.row_losses(full)]
     for (
         share
     ) in SHARES:  # of the members of one, nothing is kept when the next are fitted
-        fewer, _ = run.fit_all(kept, share, members_per_fold, warn=False)
+        fewer, _ = run.fit_all(kept, share, per_fold, warn=False)
         curve_losses.append(run.row_losses(fewer))
         del fewer
     curve = learning_curve(curve_losses, source_sizes(folded.counts))
@@ -284,8 +288,13 @@ class _Run(NamedTuple):
         return result
 
 
+def _num_fits(counts: Counts) -> int:
+    """Returns how many fits to each share there are unless a number is asked for."""
+    return int(np.clip(_FITTED_UNITS / source_sizes(counts).sum(), *_FITS))
+
+
 def _check_arguments(
-    folded: FoldedCounts, learners: Sequence[Learner], members_per_fold: int
+    folded: FoldedCounts, learners: Sequence[Learner], members_per_fold: int | None
 ) -> None:
     """Raises if an argument cannot be used."""
     if not isinstance(folded, FoldedCounts):
@@ -296,7 +305,7 @@ def _check_arguments(
         raise pb.InputError(
             "folded", "must have at least 2 folds, got 1; see Rows.deal."
         )
-    if members_per_fold < 1:
+    if members_per_fold is not None and members_per_fold < 1:
         raise pb.InputError(
             "members_per_fold", f"must be at least 1, got {members_per_fold}."
         )

@@ -34,14 +34,15 @@ class CrossFitRecipe:
     Attributes:
       learners: of the stack, see `pns_models.cross_fit`.
       num_folds: everybody is held out once.
-      members_per_fold: how many fits to a share of the units show the learning curve.
+      members_per_fold: how many fits to a share of the units show the learning curve;
+        None: eight for small tables, two for large ones.
       least_cell_size: units from which on the counts of a cell are used, and kept in
         saved models; None uses no counts.
     """
 
     learners: tuple[pm.Learner, ...] = tuple(pm.LEARNERS.values())
     num_folds: int = 5
-    members_per_fold: int = 2
+    members_per_fold: int | None = None
     least_cell_size: int | None = LEAST_CELL_SIZE
 
     def to_json(self) -> dict[str, Any]:
