@@ -29,6 +29,7 @@ LEARNERS: dict[str, Learner] = {
     "splines": LinearLearner(num_knots=10),
     "kernel": LinearLearner(num_landmarks=300),
     "trees": TreeLearner(),
+    "random_trees": TreeLearner(random_cuts=True),
     "networks": _networks("networks of all covariates", None, 64, 2, "relu", 1e-2, 0.7),
     "networks_2": _networks(
         "networks of two linear combinations", 2, 64, 1, "relu", 1e-2, 0.3

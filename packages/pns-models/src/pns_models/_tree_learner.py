@@ -129,6 +129,8 @@ class TreeLearner:
     """Fits boosted trees.
 
     Attributes:
+      random_cuts: a split compares one random cut of each covariate, not all of them. The
+        trees vary less, and need more of them.
       learning_rate: of boosting.
       num_leaves: of a tree, at most.
       min_hessian: of a leaf, its units times the variance of their labels, at least.
@@ -136,16 +138,17 @@ class TreeLearner:
       max_trees: of a function.
     """
 
+    random_cuts: bool = False
     learning_rate: float = 0.08
     num_leaves: int = 8
     min_hessian: float = 3.0
     penalty: float = 3.0
-    max_trees: int = 400
+    max_trees: int = 800
 
     @property
     def name(self) -> str:
         """What reports call it."""
-        return "boosted trees"
+        return "boosted trees" + (" with random cuts" if self.random_cuts else "")
 
     def fit(
         self,
@@ -193,7 +196,8 @@ class TreeLearner:
                 "num_leaves": self.num_leaves,
                 "min_sum_hessian_in_leaf": self.min_hessian,
                 "lambda_l2": self.penalty,
-                "feature_fraction_bynode": _FEATURES,
+                "extra_trees": self.random_cuts,
+                "feature_fraction_bynode": 1.0 if self.random_cuts else _FEATURES,
                 "seed": seed + member,
             }
             give_back_memory()  # of members before

@@ -17,7 +17,7 @@ METHOD_NAMES = (
     "plug_in",
 )  # those of the registry, which takes seconds to import
 LEARNER_NAMES = (
-    *("ridge", "splines", "kernel", "trees"),
+    *("ridge", "splines", "kernel", "trees", "random_trees"),
     *("networks", "networks_2", "networks_3"),
 )  # those of pns_models.LEARNERS
 
