@@ -28,6 +28,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from pns_bounds import BINARY
 from scipy import optimize, special
 
+from pns_models._data import row_blocks
 from pns_models._errors import UnsuitableError
 from pns_models._features import Basis, make_basis, rotate
 from pns_models._learner import MEMBERS, RunContext
@@ -44,7 +45,7 @@ _NEGLIGIBLE = 10.0  # log-likelihood below the best
 _TUNING_ROWS = 20_000  # of a source, by which tau is chosen
 _CURVATURE = 0.2  # about the second derivative of a unit's loss
 
-Slopes = Float[np.ndarray, "one_and_k outputs"]  # those of the constant first
+Slopes = Float[np.ndarray, "m one_and_k outputs"]  # those of the constant first
 
 
 @MEMBERS.register
@@ -127,22 +128,20 @@ class LinearLearner:
         some = z[:: -(-len(z) // _TUNING_ROWS)]
         basis = make_basis(some, self._knots(z.shape[1]), self.num_landmarks)
         bends, rotation = rotate(basis, some)
-        slopes: list[list[Slopes]] = []
+        slopes: list[Slopes] = []
         penalties = []
         for source in range(len(SOURCES)):
             rows = np.flatnonzero(resamples.total[:, source].any(axis=(1, 2)))
             rows = rows[:: 1 + len(rows) * len(bends) // _MAX_VALUES]
             rotated = basis(z, rotation, rows)
-            # The law of the log by each member, which anchors its arms.
-            anchors = (
-                [_log_cells(rotated, each) for each in slopes[0]] if source else []
-            )
+            # The law of the log by each member anchors its arms.
+            anchors = slopes[0] if source else None
             data = _Data(resamples, source, rows, rotated, anchors, bends)
             penalties.append(_tune(data))
             slopes.append(_fit_members(data, penalties[-1]))
         log, trial = (
-            np.stack([np.r_[each[:1], rotation @ each[1:]] for each in part])
-            for part in slopes
+            np.concatenate([each[:, :1], rotation @ each[:, 1:]], axis=1)
+            for each in slopes
         )
         return LinearMembers(
             fold=resamples.member_fold,
@@ -172,53 +171,53 @@ class _Data(NamedTuple):
     source: int
     rows: Int[np.ndarray, " n"]  # cells with units of the source
     rotated: Float[np.ndarray, "n k"]  # their features
-    # Logs of p by each member, for the trial; empty for the log itself.
-    anchors: Sequence[Float[np.ndarray, "n cells"]]
+    anchors: Slopes | None  # of the log by each member, for the trial
     bends: Float[np.ndarray, " k"]  # the diagonal of S
 
     def some(
         self,
-        member: int,
+        members: Int[np.ndarray, " m"],
         chosen: slice,
-        counts: Float[np.ndarray, "n treatments levels"],
+        counts: Sequence[Float[np.ndarray, "cells sources treatments levels"]],
     ) -> "_Part":
-        """Picks the rows that have units; anchors are those of a member."""
-        has_units = np.asarray(counts.any(axis=(1, 2)))
+        """Picks the rows that have units; one array of counts for each member."""
+        own = [
+            each[self.rows[chosen], self.source].astype(np.float32) for each in counts
+        ]
+        units = np.stack(own, axis=1)
+        has_units = units.any(axis=(1, 2, 3))
         # If most have, all are taken without a copy; those without units add nothing.
-        seen = slice(None) if 2 * has_units.sum() > len(counts) else has_units
-        anchor = self.anchors[member][chosen][seen] if self.anchors else None
-        return _Part(self.rotated[chosen][seen], anchor, counts[seen])
+        seen = slice(None) if 2 * has_units.sum() > len(units) else has_units
+        rotated = self.rotated[chosen][seen]
+        anchor = None
+        if self.anchors is not None:
+            anchor = _raw(self.anchors[members], rotated)
+            anchor -= special.logsumexp(anchor, axis=2, keepdims=True)
+        return _Part(rotated, anchor, units[seen])
 
 
 class _Part(NamedTuple):
-    """Rows of a source to fit or to judge by."""
+    """Rows of a source, and what members see of them."""
 
     rotated: Float[np.ndarray, "n k"]
-    anchor: Float[np.ndarray, "n cells"] | None
-    counts: Float[np.ndarray, "n treatments levels"]
+    anchor: Float[np.ndarray, "n m cells"] | None  # logs of p
+    counts: Float[np.ndarray, "n m treatments levels"]
 
 
-def _tune(data: _Data) -> Float[np.ndarray, " m"]:
+def _tune(data: _Data) -> Float[np.ndarray, " members"]:
     """Chooses tau of each member by what the first members do not see."""
     resamples = data.resamples
     every = slice(None, None, -(-len(data.rows) // _TUNING_ROWS))
-    total = resamples.total[data.rows[every], data.source]
-    training, judging = [], []
-    for fold in range(resamples.folded.num_folds):  # the first members, in order
-        training.append(resamples.counts(fold)[data.rows[every], data.source])
-        seen = resamples.seen(fold)[data.rows[every], data.source]
-        judging.append(total - seen)
-    starts: list[Slopes | None] = [None for _ in training]
+    first = np.arange(resamples.folded.num_folds)  # one of each fold, in order
+    total = resamples.total
+    training = data.some(first, every, [resamples.counts(i) for i in first])
+    judging = data.some(first, every, [total - resamples.seen(i) for i in first])
+    slopes: Slopes | None = None
     losses: list[float] = []
     for penalty in _PENALTIES:
-        loss = 0.0
-        for fold, (seen, held_out) in enumerate(zip(training, judging, strict=True)):
-            part = data.some(fold, every, seen)
-            slopes = _minimize(part, penalty * data.bends, starts[fold])
-            loss += _loss(slopes, data.some(fold, every, held_out))[0]
-            starts[fold] = slopes
-        losses.append(loss)
-        if loss > min(losses) + _NEGLIGIBLE:
+        slopes = _minimize(training, np.full(len(first), penalty), data.bends, slopes)
+        losses.append(float(_loss(slopes, judging)[0].sum()))
+        if losses[-1] > min(losses) + _NEGLIGIBLE:
             break  # weaker penalties are worse still
     prior = -np.log(_PENALTIES[: len(losses)]) / 2  # the grid is even in log tau
     likelihood = np.cumsum(special.softmax(prior - np.array(losses)))
@@ -227,33 +226,36 @@ def _tune(data: _Data) -> Float[np.ndarray, " m"]:
     return _PENALTIES[places]
 
 
-def _fit_members(data: _Data, penalties: Float[np.ndarray, " m"]) -> list[Slopes]:
-    """Fits every member."""
+def _fit_members(data: _Data, penalties: Float[np.ndarray, " members"]) -> Slopes:
+    """Fits every member, those that share their units at a time."""
     result: list[Slopes] = []
-    slopes = None
-    for member, penalty in enumerate(penalties):
-        counts = data.resamples.counts(member)[data.rows, data.source]
-        part = data.some(member, slice(None), counts)
-        slopes = _minimize(part, penalty * data.bends, slopes)
-        result.append(slopes)
-    return result
+    for own in np.split(np.arange(len(penalties)), data.resamples.per_fold):
+        part = data.some(own, slice(None), [data.resamples.counts(i) for i in own])
+        start = result[-1] if result else None
+        result.append(_minimize(part, penalties[own], data.bends, start))
+    return np.concatenate(result)
 
 
 def _minimize(
-    part: _Part, penalty: Float[np.ndarray, " k"], start: Slopes | None
+    part: _Part,
+    penalties: Float[np.ndarray, " m"],
+    bends: Float[np.ndarray, " k"],
+    start: Slopes | None,
 ) -> Slopes:
-    """Minimizes the penalized loss of a source."""
-    units = max(float(part.counts.sum()), 1.0)
+    """Minimizes the penalized loss of each member, all at once."""
+    units = np.maximum(part.counts.sum(axis=(0, 2, 3), dtype=float), 1.0)
     outputs = BINARY.num_cells if part.anchor is None else BINARY.num_treatments
-    shape = (1 + part.rotated.shape[1], outputs)
-    weight = np.r_[0.0, penalty / units][:, None]
+    shape = (len(units), 1 + len(bends), outputs)
+    weight = np.zeros((*shape[:2], 1))
+    weight[:, 1:, 0] = np.outer(penalties / units, bends)
     scale = 1 / np.sqrt(_CURVATURE + 2 * weight)
 
     def objective(flat: Float[np.ndarray, " size"]) -> tuple[float, np.ndarray]:
         slopes = flat.reshape(shape) * scale
-        value, gradient = _loss(slopes, part)
-        value = value / units + float((weight * slopes**2).sum())
-        return value, ((gradient / units + 2 * weight * slopes) * scale).ravel()
+        values, gradient = _loss(slopes, part)
+        gradient = gradient / units[:, None, None] + 2 * weight * slopes
+        value = (values / units).sum() + (weight * slopes**2).sum()
+        return float(value), (gradient * scale).ravel()
 
     first = np.zeros(shape) if start is None else start / scale
     options = {"maxiter": 50, "ftol": 1e-7, "gtol": 1e-4}
@@ -263,40 +265,47 @@ def _minimize(
     return found.x.reshape(shape) * scale
 
 
-def _log_cells(
-    rotated: Float[np.ndarray, "n k"], slopes: Slopes
-) -> Float[np.ndarray, "n cells"]:
-    """Computes the logs of p."""
-    raw = rotated @ slopes[1:].astype(np.float32) + slopes[0].astype(np.float32)
-    return raw - special.logsumexp(raw, axis=1, keepdims=True)
+def _raw(
+    slopes: Slopes, rotated: Float[np.ndarray, "n k"]
+) -> Float[np.ndarray, "n m outputs"]:
+    """Computes what slopes answer, by one product for all members."""
+    flat = np.concatenate(list(slopes.astype(np.float32)), axis=1)
+    raw = rotated @ flat[1:] + flat[0]
+    return raw.reshape(len(rotated), len(slopes), -1)
 
 
-def _loss(slopes: Slopes, part: _Part) -> tuple[float, Slopes]:
-    """Computes the negative log-likelihood of a source, and its gradient."""
-    rotated, anchor, counts = part
-    if anchor is None:
-        cells = counts.reshape(len(counts), -1)
-        logs = _log_cells(rotated, slopes)
-        value = -float((cells * logs).sum())
-        by_raw = cells.sum(axis=1, keepdims=True) * np.exp(logs) - cells
-    else:
-        mu, change = _arms(slopes, rotated, anchor)
-        value = -float((counts * np.log(mu)).sum())
-        by_raw = (counts[..., 0] / mu[..., 0] - counts[..., 1] / mu[..., 1]) * change
-    by_raw = by_raw.astype(np.float32)
-    return value, np.vstack([by_raw.sum(axis=0, dtype=float), rotated.T @ by_raw])
+def _loss(slopes: Slopes, part: _Part) -> tuple[Float[np.ndarray, " m"], Slopes]:
+    """Computes each member's negative log-likelihood of a source, and its gradient."""
+    values, gradient = np.zeros(len(slopes)), np.zeros(slopes.shape)
+    for rows in row_blocks(*part.rotated.shape):
+        rotated, counts = part.rotated[rows], part.counts[rows]
+        raw = _raw(slopes, rotated)
+        if part.anchor is None:
+            cells = counts.reshape(raw.shape)
+            logs = special.log_softmax(raw, axis=2)
+            terms = cells * logs
+            by_raw = cells.sum(axis=2, keepdims=True) * np.exp(logs) - cells
+        else:
+            mu, change = _arms(raw, part.anchor[rows])
+            terms = counts * np.log(mu)
+            share = counts / mu
+            by_raw = (share[..., 0] - share[..., 1]) * change
+        values -= terms.reshape(*terms.shape[:2], -1).sum(axis=(0, 2), dtype=float)
+        flat = by_raw.reshape(len(rotated), -1)
+        by_slope = (rotated.T @ flat).reshape(-1, *slopes.shape[::2])
+        gradient[:, 0] += by_raw.sum(axis=0, dtype=float)
+        gradient[:, 1:] += by_slope.transpose(1, 0, 2)
+    return values, gradient
 
 
 def _arms(
-    slopes: Slopes,
-    rotated: Float[np.ndarray, "n k"],
-    anchor: Float[np.ndarray, "n cells"],
-) -> tuple[Float[np.ndarray, "n arms levels"], Float[np.ndarray, "n arms"]]:
+    raw: Float[np.ndarray, "n m arms"],
+    anchor: Float[np.ndarray, "n m cells"],
+) -> tuple[Float[np.ndarray, "n m arms levels"], Float[np.ndarray, "n m arms"]]:
     """Computes P(Y_x = y) of both levels, and the derivative of that of level 1."""
-    joint = np.exp(anchor).reshape(-1, *BINARY.joint_shape)
-    slopes = slopes.astype(np.float32)
-    place = special.expit(rotated @ slopes[1:] + slopes[0])
-    other = joint[:, ::-1].sum(axis=2)  # P(X != x)
-    by_level = other[..., None] * np.stack([1 - place, place], axis=2)
+    joint = np.exp(anchor).reshape(*anchor.shape[:2], *BINARY.joint_shape)
+    place = special.expit(raw)
+    other = joint[:, :, ::-1].sum(axis=3)  # P(X != x)
+    by_level = other[..., None] * np.stack([1 - place, place], axis=3)
     mu = np.maximum(joint + by_level, np.finfo(np.float32).tiny)
     return mu, other * place * (1 - place)

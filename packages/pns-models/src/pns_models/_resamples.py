@@ -27,6 +27,7 @@ class Resamples:
       folded: the data.
       member_fold: the fold that each member does not see. The first members are one for
         each fold, in order, and share their units; so are the next.
+      per_fold: how many members do not see each fold.
       share: of the units outside its fold, those that a member sees.
       seed: decides which these are.
       cell: of each entry, its covariates: a row of `z`.
@@ -56,6 +57,7 @@ class Resamples:
           seed: decides which these are.
         """
         self.folded, self.share, self.seed = folded, share, seed
+        self.per_fold = per_fold
         self.member_fold = np.tile(np.arange(folded.num_folds), per_fold)
         units = flat_weights(folded.counts)
         row, count = np.nonzero(units)
