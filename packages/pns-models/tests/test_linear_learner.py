@@ -303,3 +303,22 @@ def test_nothing_but_the_resamples_decides(folded):
         for key in (0, 1)
     ]
     np.testing.assert_array_equal(members[0].trial, members[1].trial)
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_cells_in_which_nobody_is_have_logits_of_moderate_size(learner):
+    """Each member sees about thirty units, of whom hardly any responds."""
+    rng = np.random.default_rng(0)
+    tables = [
+        (
+            rng.normal(size=(size, 8)).astype(np.float32),
+            rng.integers(0, 2, size),
+            (rng.random(size) < 0.02).astype(int),
+        )
+        for size in (500, 250)
+    ]
+    members = fit(make_folded(tables, 5), learner, per_fold=8, share=1 / 16)
+    constants = members.log[:, 0]
+    spread = np.ptp(constants, axis=1)
+    assert spread.max() > 8, "some members see no case at all"
+    assert spread.max() < 30

@@ -8,7 +8,8 @@ import pns_models as pm
 import pytest
 from flax import nnx
 from pns_models._data import flat_weights
-from pns_models._links import loss_by_index
+from pns_models._links import free_numbers, loss_by_index
+from scipy import special
 
 LINK = "anchored"
 
@@ -96,3 +97,17 @@ def test_the_experimental_loss_trains_the_body_but_not_the_joint_head(small):
     assert largest(gradient["delta_head"]) > 0
     assert largest(gradient["body"]) > 0
     assert largest(experimental_gradient(small, training=False)["joint_head"]) > 0
+
+
+def test_logits_of_any_size_are_laws():
+    """Differences of 148 in float32 have sums that are not one."""
+    rng = np.random.default_rng(0)
+    raw = rng.normal(0, 1, (1000, 6)).astype(np.float32)
+    raw *= np.array([[1.0], [100.0], [1e4], [1e6]], np.float32).repeat(250, axis=0)
+    free = free_numbers(raw)
+    assert np.isfinite(free).all()
+    law = np.exp(free[:, :4].astype(float))
+    np.testing.assert_allclose(law.sum(axis=1), 1, atol=1e-5)
+    mu = special.expit(free[:, 4:].astype(float))
+    assert np.all(mu >= law[:, [1, 3]] - 1e-5)
+    assert np.all(mu <= 1 - law[:, [0, 2]] + 1e-5)

@@ -44,6 +44,7 @@ _PENALTIES = 10.0 ** np.arange(4.5, -1.5, -0.5)  # tau beside a sum over units
 _NEGLIGIBLE = 10.0  # log-likelihood below the best
 _TUNING_ROWS = 20_000  # of a source, by which tau is chosen
 _CURVATURE = 0.2  # about the second derivative of a unit's loss
+_CONSTANT_PENALTY = 1e-6  # a unit, so that cells without units have finite logits
 
 Slopes = Float[np.ndarray, "m one_and_k outputs"]  # those of the constant first
 
@@ -246,7 +247,7 @@ def _minimize(
     units = np.maximum(part.counts.sum(axis=(0, 2, 3), dtype=float), 1.0)
     outputs = BINARY.num_cells if part.anchor is None else BINARY.num_treatments
     shape = (len(units), 1 + len(bends), outputs)
-    weight = np.zeros((*shape[:2], 1))
+    weight = np.full((*shape[:2], 1), _CONSTANT_PENALTY)
     weight[:, 1:, 0] = np.outer(penalties / units, bends)
     scale = 1 / np.sqrt(_CURVATURE + 2 * weight)
 

@@ -55,7 +55,11 @@ def log_probabilities(
 def free_numbers(
     raw: Float[np.ndarray, "*batch raw"],
 ) -> Float[np.ndarray, "*batch raw"]:
-    """Turns raw numbers of the anchored link into those of the free one, in float32."""
+    """Turns raw numbers of the anchored link into those of the free one, in float32.
+
+    Logits of any size are laws in float64; in float32 those beyond 100 hardly are.
+    """
+    raw = raw.astype(np.float64)
     cells = raw[..., : BINARY.num_cells]
     logs = cells - special.logsumexp(cells, axis=-1, keepdims=True)
     joint = logs.reshape(*raw.shape[:-1], *BINARY.joint_shape)
