@@ -19,8 +19,9 @@ from pns_estimate.answers.question import Decision, EstimandLike, Source, find_e
 from pns_estimate.answers.subgroups import find_subgroups, weigh_rows
 from pns_estimate.tables.preparation import PreparedTables
 
-TRIAL, COUNTED, BOTH = "trial alone", "frequencies of both", "both, by covariates"
-"""Steps of `Population.comparison`."""
+TRIAL, MOVED = "trial alone", "trial, reweighted"
+COUNTED, BOTH = "frequencies of both", "both, by covariates"
+"""Steps of `Population.comparison`; the second only where it differs from the first."""
 
 _LEAST_PEOPLE = 5  # of a subgroup in the log, and in each arm
 
@@ -151,15 +152,22 @@ class Population:
     ) -> pd.DataFrame:
         """Shows what each step adds: the trial alone, both tables, covariates.
 
-        Each has lower, upper, bound_lower and bound_upper.
+        The trial alone is about the trial's own people. Where the covariates of the tables
+        have different laws, the trial reweighted to the people of the source is a step of
+        its own; it and the later steps are about those people. Each step has lower,
+        upper, bound_lower and bound_upper.
         """
         bounded = find_estimand(estimand)
         units = self.prepared(source).units
+        own = units._replace(ratio=None)
+        wanted = [(TRIAL, own, "experimental", True), (COUNTED, units, source, False)]
+        if units.ratio is not None and source != "experimental":
+            wanted.insert(1, (MOVED, units, source, True))
         steps: dict[str, Any] = {
             name: pi.frequency_interval(
-                units, alpha, estimand=bounded, source=source, trial_alone=alone
+                some, alpha, estimand=bounded, source=whose, trial_alone=alone
             )
-            for name, alone in ((TRIAL, True), (COUNTED, False))
+            for name, some, whose, alone in wanted
         }
         steps[BOTH] = self.average(None, None, alpha, bounded, source)
         return interval_table(steps, bounded.name)

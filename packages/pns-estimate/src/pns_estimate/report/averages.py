@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from pns_estimate.answers.answers import ASKED, Answers, Unanswered
-from pns_estimate.answers.population import TRIAL, SortedPeople
+from pns_estimate.answers.population import MOVED, TRIAL, SortedPeople
 from pns_estimate.report.html import (
     BLUE,
     GREY,
@@ -45,6 +45,7 @@ def make_opening(answers: Answers, words: Words) -> dict[str, Any]:
     averages = answers.averages
     pair = {name: averages.by_estimand[name] for name in ("pns", "harm")}
     width = {n: 100 * (table["upper"] - table["lower"]) for n, table in pair.items()}
+    before = MOVED if MOVED in pair["pns"].index else TRIAL  # about the same people
     estimand = answers.question.estimands()[0]
     other = averages.by_estimand.get(estimand.name)
     first = None  # the estimand asked for, if it is neither PNS nor harm
@@ -55,10 +56,11 @@ def make_opening(answers: Answers, words: Words) -> dict[str, Any]:
         "effect": averages.effect,  # in the trial
         "trial": {name: table.loc[TRIAL] for name, table in pair.items()},
         "both": {name: table.loc[averages.final] for name, table in pair.items()},
+        "is_moved": before == MOVED,
         "added": [  # by the log: widths in points
             {
                 "verb": words.verb(name),
-                "before": width[name][TRIAL],
+                "before": width[name][before],
                 "after": width[name][averages.final],
             }
             for name in pair
