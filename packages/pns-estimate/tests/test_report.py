@@ -256,7 +256,8 @@ def test_problems_of_the_tables_are_among_the_numbers(linear, people, tmp_path):
         write_report(paths[0], answers)
         write_numbers(paths[1], answers)
         assert json.loads(paths[1].read_text())["problems"] == problems
-        assert ("tables look swapped" in words_of(paths[0])) == bool(problems)
+        opening = words_of(paths[0]).split("In short")[0]
+        assert ("The tables look swapped" in opening) == bool(problems)
 
 
 def make_profile():
@@ -424,9 +425,21 @@ def test_tables_that_contradict_each_other_are_told_of_first(folded, people, tmp
     for name, found in (("odd", summary), ("sound", folded.summary_)):
         answers = dataclasses.replace(folded.answers(people), summary=found)
         write_report(tmp_path / f"{name}.html", answers)
-        opening = words_of(tmp_path / f"{name}.html").split("On average")[0]
+        opening = words_of(tmp_path / f"{name}.html").split("In short")[0]
         assert ("The two tables contradict each other" in opening) == (name == "odd")
     assert "(p < 0.001, " in words_of(tmp_path / "odd.html")
+    text = words_of(tmp_path / "sound.html")
+    seen = 100 * folded.compatibility().detectable
+    assert f"finds an inequality that fails by {seen:.1f} points in every" in text
+    assert "found no contradiction between the two tables; that does not prove" in text
+
+
+def test_tables_too_small_for_the_test_say_so(folded, people, tmp_path):
+    found = dataclasses.replace(folded.compatibility(), detectable=1.2)
+    summary = dataclasses.replace(folded.summary_, compatibility=found)
+    answers = dataclasses.replace(folded.answers(people), summary=summary)
+    write_report(tmp_path / "r.html", answers)
+    assert "too small for this test" in words_of(tmp_path / "r.html")
 
 
 def test_text_of_users_is_escaped_in_subgroups_figures_and_data(tables, tmp_path):

@@ -274,6 +274,16 @@ def test_rare_arms_and_outcomes_are_told():
     assert any("with x = 0" in p and "only 0 have y = 1" in p for p in found)
 
 
+def test_tables_that_contradict_each_other_are_warned_of_by_fit():
+    log, trial = draw_table(2000, False, 1), draw_table(2000, True, 2)
+    never = trial.assign(y=trial["y"] * (np.arange(2000) % 5 == 0))
+    with pytest.warns(pe.TableWarning, match="contradict each other"):
+        fit(log, never)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(log, trial)
+
+
 def test_what_is_found_is_warned_of_and_kept_for_the_report(tmp_path):
     log, trial = draw(2000, False, 1), draw(2000, True, 2)
     tables = [table.assign(id=range(2000)) for table in (log, trial)]

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -34,6 +35,7 @@ from pns_estimate.answers.question import (
     Source,
     Target,
 )
+from pns_estimate.tables.checks import TableWarning
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
@@ -211,9 +213,19 @@ class PnsEstimator(Settings):
             assignment,
         )
         tables = {"observational": observational, "experimental": experimental}
-        return self._fit_prepared(
+        self._fit_prepared(
             prepare_tables(tables, roles, covariates, settings, memory_gb)
         )
+        found = self.compatibility()
+        if found.is_contradiction:
+            warnings.warn(
+                f"the two tables contradict each other (p = {found.p_value:.2g}): no single "
+                "population fits both; do not rely on intervals before the reason is "
+                "known. Of pairs that do not, at most about one in twenty is warned of.",
+                TableWarning,
+                stacklevel=2,
+            )
+        return self
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
         # Nothing is kept before all of it worked: a fit that fails changes nothing.

@@ -277,7 +277,8 @@ def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> str | None:
                 f"the covariate {name!r} holds dates, and each date is a category of its "
                 "own; give a number, such as days since a first date, or leave it out."
             )
-        if len(covariate.levels) > 0.5 * max(part.num_rows for part in parts):
+        most = max(_LEAST_LABELS, 0.5 * max(part.num_rows for part in parts))
+        if len(covariate.levels) > most:
             return (
                 f"the covariate {name!r} looks like an identifier: its values hardly "
                 "repeat; leave it out of covariates."
