@@ -107,7 +107,7 @@ def test_the_opening_gives_the_trials_effect_and_what_the_log_added(
         )
         wide = found[name]["averages"]["pns"]["trial alone"]
         share = f"{100 * wide['lower']:.1f}% to {100 * wide['upper']:.1f}%"
-        assert f"From the trial alone , x = 1 brings about y = 1 for {share}" in text
+        assert f"among the same people: x = 1 brings about y = 1 for {share}" in text
     # From shares alone, as of a loaded model, or from rows: the same trial.
     for step in ("trial alone", "frequencies of both"):
         np.testing.assert_allclose(
@@ -362,6 +362,7 @@ def test_the_page_of_held_out_people_has_groups_and_a_decision(
     shown = words_of(tmp_path / "r.html")
     average = folded.average()
     assert f"at least {100 * average.lower:.1f}% and at most" in shown
+    assert "“treat” and “do not” are said of each person separately" in shown
     counted = folded.compare_averages().loc["frequencies of both"]
     assert f"{100 * counted.lower:.1f}% to {100 * counted.upper:.1f}%" in shown
     value = folded.value(decision).loc["rule"]
@@ -477,4 +478,30 @@ def test_parts_that_cannot_be_given_say_why_in_their_place(
     assert "Not given: too few for value_curve." in shown
     numbers = json.loads((tmp_path / "summary.json").read_text())
     assert numbers["averages"]["pn"] == {"not_given": "too few for comparison."}
-    assert len(numbers["sorted_groups"]) == 5 and "The last fifth" in shown
+    assert len(numbers["sorted_groups"]) == 5 and "“treat” and" in shown
+
+
+def test_the_people_asked_about_have_an_average_of_their_own(folded, tables, tmp_path):
+    trial = tables[1].drop(columns=["x", "y"])
+    older = trial[trial["age"] > 50]
+    own = folded.average(source="experimental")
+    rough = folded.average(older)
+    for rows, average, step in (
+        (trial, own, "these people, by covariates"),
+        (older, rough, "these people, by draws"),
+        (None, None, None),
+    ):
+        path = tmp_path / "r.html"
+        folded.report(path, rows, summary_path=tmp_path / "s.json")
+        found = json.loads((tmp_path / "s.json").read_text())["averages"]["pns"]
+        opening = words_of(path).split("In short")[1].split("Ranges are")[0]
+        if average is None:
+            assert "people asked about" not in opening and len(found) == 3
+            continue
+        np.testing.assert_allclose(found[step]["upper"], average.upper)
+        share = f"{100 * average.lower:.1f}% to {100 * average.upper:.1f}%"
+        assert f"Among the {len(rows):,} people asked about" in opening
+        assert f"(the rows given): it brings about y = 1 for {share} of" in opening
+        assert ("rough" in opening) == (step == "these people, by draws")
+        both = folded.average()
+        assert f"at least {100 * both.lower:.1f}% and at most" in opening

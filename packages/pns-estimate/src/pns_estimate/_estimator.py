@@ -452,6 +452,7 @@ class PnsEstimator(Settings):
         """
         self._fitted()
         question = question or Question()
+        source: Source | None = None
         if rows is None:
             if self._sample is None:
                 raise UserError(
@@ -460,9 +461,10 @@ class PnsEstimator(Settings):
             rows = self._sample
             about = "a sample of the people of both tables"
             question = dataclasses.replace(question, about=about)
+            source = "both"
         people = self.predict(rows)
         asked = (question, self.summary_, people, self._population, decision, audit)
-        return Answers(*asked)
+        return Answers(*asked, source)
 
     def save(self, folder: Any) -> None:
         """Writes the estimator to a new folder; no training data are in it."""

@@ -22,6 +22,10 @@ from pns_estimate.tables.rows import choose_sample
 
 _CHUNK = 4096  # distinct people whose draws are held at a time
 _MOST_KNOWN = 2**20  # answers that are remembered
+_WHOSE = (
+    "the trial alone: its own people; these people: those asked about; else: the people of "
+    "both tables"
+)
 
 Answer = Callable[[pd.DataFrame], pd.DataFrame]
 
@@ -81,7 +85,7 @@ def show_averages(answers: Answers) -> str:
         if isinstance(table, Unanswered):
             lines.append(f"no {name}.csv: {table.reason}")
         elif name == "averages":
-            lines.append(f"average over the people of both tables\n{show(table)}")
+            lines.append(f"averages ({_WHOSE})\n{show(table)}")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from pns_estimate._errors import UserError, as_user_errors, require
 from pns_estimate.answers.prediction import ENDS, interval_table
@@ -102,6 +102,19 @@ class Population:
         place = self.tables.read.place
         assert place is not None
         return np.unique(place, return_index=True)[1]
+
+    def find_source(self, z: Float[np.ndarray, "n d"]) -> Source | None:
+        """Says whose people rows with these covariates are, row by row; None if others'."""
+        rows, place = self.rows, self.tables.read.place
+        if place is None:
+            return None
+        start = 0
+        for source in pm.SOURCES:
+            own = place[start : start + self.tables.read.num_rows[source.name]]
+            if len(own) == len(z) and np.array_equal(rows.z[own], z):
+                return "experimental" if source.role == "trial" else "observational"
+            start += len(own)
+        return None
 
     def _units_and_members(
         self, source: Source, members: Sequence[np.ndarray]

@@ -26,7 +26,6 @@ from pns_infer.averages.held_out import (
 from pns_infer.core.critical import order_statistic
 from pns_infer.core.inputs import check_at_least
 
-
 PerGroup = float | Float[np.ndarray, " num_groups"]
 
 
