@@ -17,6 +17,7 @@ from pns_estimate.answers.files import (
     write_tables,
 )
 from pns_estimate.answers.population import SortedPeople
+from pns_estimate.answers.subgroups import Columns
 from pns_estimate.report.page import make_numbers, make_page
 from pns_estimate.tables.columns import TwoValues
 
@@ -79,6 +80,7 @@ def make_up(**changes):
             name: make_ends(["age = 1", "age = 2"], "group", people=30)
             for name in ("pns", "harm")
         },
+        "subgroup_columns": Columns(["age"], []),
         "sorted_groups": SortedPeople(
             table.assign(effect=0.25, effect_error=0.125), 0.0, 0.5, 0.25, 0.25
         ),

@@ -423,14 +423,17 @@ class PnsEstimator(Settings):
         outcome_is_bad: bool | None = None,
         summary_path: Any = None,
         audit: Audit | None = None,
+        subgroups: Sequence[str] | None = None,
     ) -> None:
         """Writes one self-contained HTML file, and its numbers as JSON if that is wanted.
 
         It is about rows, or a sample of the training people, and says whom to treat if a
-        decision is given. Estimand, target, alpha, threshold and outcome_is_bad are
-        explained in `Question`. What `audit` found is shown if it is given.
+        decision is given. Estimand, target, alpha, threshold, outcome_is_bad and subgroups
+        are explained in `Question`. What `audit` found is shown if it is given.
         """
-        question = Question(estimand, target, alpha, threshold, outcome_is_bad)
+        question = Question(
+            estimand, target, alpha, threshold, outcome_is_bad, subgroups=subgroups
+        )
         answers = self.answers(rows, question, decision, audit)
         # Figures are imported when they are needed: they take 30 MB.
         from pns_estimate.report.page import write_numbers, write_report

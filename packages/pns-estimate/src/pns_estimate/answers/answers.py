@@ -31,6 +31,7 @@ from pns_estimate.answers.question import (
     Source,
     check_decision,
 )
+from pns_estimate.answers.subgroups import Columns, check_columns
 
 ASKED, OWN = "these people, by draws", "these people, by covariates"
 STRONG = 0.1  # disagreement of learners, from which on people are counted
@@ -203,6 +204,7 @@ class Answers:
         self.question.check()
         if self.decision is not None:
             check_decision(self.decision)
+        check_columns(self.question.subgroups or [], self.summary.covariates)
 
     @classmethod
     def from_parts(cls, question: Question, summary: FitSummary, **parts: Any):
@@ -248,10 +250,21 @@ class Answers:
         )
 
     @cached_property
+    def subgroup_columns(self) -> Columns:
+        """Columns that make subgroups, and those that are left out though none is named."""
+        if self.question.subgroups is not None:
+            return Columns(list(self.question.subgroups), [])
+        return (self.population or self.prediction).choose_columns()
+
+    @cached_property
     def subgroups(self) -> dict[str, pd.DataFrame] | Unanswered:
         """Averages of subgroups, by estimand; of the people of the tables if there."""
         source, alpha = self.population or self.prediction, self.question.alpha
-        return attempt(lambda: self._each(lambda e: source.subgroups(None, alpha, e)))
+        return attempt(
+            lambda: self._each(
+                lambda e: source.subgroups(self.subgroup_columns.chosen, alpha, e)
+            )
+        )
 
     @cached_property
     def sorted_groups(self) -> SortedPeople | Unanswered:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from pns_estimate._errors import UserError
 from pns_estimate.answers.answers import STRONG, Answers, Unanswered
 from pns_estimate.answers.audit import CAVEAT
+from pns_estimate.answers.subgroups import name_some
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
 from pns_estimate.tables.readers import Frame, Stream, require_columns
@@ -81,6 +82,12 @@ def write_csv(path: Path, table: pd.DataFrame) -> None:
 def show_averages(answers: Answers) -> str:
     """Returns the averages over the people of the tables, and which files are missing."""
     lines = []
+    left_out = answers.subgroup_columns.left_out if answers.asked.has_population else []
+    if left_out:
+        lines.append(
+            f"subgroups.csv leaves out {len(left_out)} columns, which --subgroups names: "
+            f"{name_some(left_out)}"
+        )
     for name, table in answer_tables(answers).items():
         if isinstance(table, Unanswered):
             lines.append(f"no {name}.csv: {table.reason}")

@@ -8,6 +8,7 @@ import pandas as pd
 
 from pns_estimate.answers.answers import ASKED, OWN, Answers, Unanswered
 from pns_estimate.answers.population import MOVED, TRIAL, SortedPeople
+from pns_estimate.answers.subgroups import name_some
 from pns_estimate.report.html import (
     BLUE,
     GREY,
@@ -196,7 +197,9 @@ def subgroup_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswe
         "figure": draw_intervals(drawn, drawn.index, title, xlabel="average"),
         "num_drawn": len(drawn),
         "num_known": len(known),
-        "num_absent": len(main) - len(known),
+        "absent": name_some(main.index.difference(known.index, sort=False).tolist()),
+        "num_left_out": len(answers.subgroup_columns.left_out),
+        "left_out": name_some(answers.subgroup_columns.left_out),
         "table": Table(
             "Averages of subgroups",
             ["group", "people", *labels],
