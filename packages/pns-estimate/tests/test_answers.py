@@ -187,7 +187,7 @@ def test_the_log_is_said_to_add_something_only_if_it_does():
     for ends, said in (
         ((0.2, 0.4), "is 20.0 points wide instead of 37.5."),
         ((0.125, 0.5), "is 37.5 points wide with the log and without it."),
-        ((0.1, 0.5), "It is wider because it takes the best of more bounds"),
+        ((0.1, 0.5), "wider, because it takes the best of more estimated bounds"),
         ((0.5, 0.3), "the lower end lies above the upper one"),
     ):
         averages = change_averages(make_up())

@@ -214,7 +214,7 @@ def test_equal_rows_of_independent_people_are_not_spoken_of(kind):
 def test_copied_rows_are_told_with_what_to_do(kind, times):
     log, trial = (draw_few(600, r, r, kind) for r in (False, True))
     copied = [pd.concat([t] * times, ignore_index=True) for t in (log, trial)]
-    found = [p for p in problems(*copied) if "name a column of groups" in p]
+    found = problems(*copied)[:2]  # before what rests on independent rows
     assert [
         name in problem
         for name, problem in zip(("observational", "experimental"), found, strict=True)

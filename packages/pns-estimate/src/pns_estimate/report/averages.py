@@ -50,6 +50,15 @@ def make_opening(answers: Answers, words: Words) -> dict[str, Any]:
     before = MOVED if MOVED in pair["pns"].index else TRIAL  # about the same people
     estimand = answers.question.estimands()[0]
     other = averages.by_estimand.get(estimand.name)
+    added = [  # by the log: widths in points
+        {
+            "verb": words.verb(name),
+            "before": width[name][before],
+            "after": width[name][averages.final],
+            "is_wider": width[name][averages.final] > width[name][before] + 0.05,
+        }
+        for name in pair
+    ]
     asked = OWN if OWN in pair["pns"].index else ASKED
     first = None  # the estimand asked for, if it is neither PNS nor harm
     if estimand.name not in pair and other is not None:
@@ -66,14 +75,8 @@ def make_opening(answers: Answers, words: Words) -> dict[str, Any]:
         "trial": {name: table.loc[TRIAL] for name, table in pair.items()},
         "both": {name: table.loc[averages.final] for name, table in pair.items()},
         "is_moved": before == MOVED,
-        "added": [  # by the log: widths in points
-            {
-                "verb": words.verb(name),
-                "before": width[name][before],
-                "after": width[name][averages.final],
-            }
-            for name in pair
-        ],
+        "added": added,
+        "is_wider": any(change["is_wider"] for change in added),
         # Of the people asked about, unless they are a sample of both tables.
         "asked": {n: t.loc[asked] for n, t in pair.items() if asked in t.index},
         "is_drawn": asked == ASKED,

@@ -46,7 +46,6 @@ def find_problems(
 ) -> list[str]:
     """Says which tables are not what they are taken for; raises if both are the same."""
     return [
-        *_find_copied_rows(read, roles),
         *_find_shared_rows(read, roles),
         *_find_swap(read.rows, trial),
         *_find_poor_overlap(read.rows, meaning, comparison),
@@ -54,7 +53,7 @@ def find_problems(
     ]
 
 
-def _find_copied_rows(read: TrainingRows, roles: Roles) -> list[str]:
+def find_copied_rows(read: TrainingRows, roles: Roles) -> list[str]:
     """Says which tables hold equal rows that independent rows cannot explain.
 
     What the covariates are does not matter: rows of few kinds are often equal, but how
@@ -66,8 +65,7 @@ def _find_copied_rows(read: TrainingRows, roles: Roles) -> list[str]:
         roles.weights is not None and roles.weights_are == "frequency"
     ):
         return []
-    weight = rows.weights / rows.copies if roles.weights is not None else None
-    _, kind = pm.distinct_rows(rows.cell, rows.treatment, rows.outcome, weight)
+    _, kind = _number_kinds(rows, roles)
     _, designed = pm.distinct_rows(rows.cell, rows.treatment)
     problems = []
     for number, source in enumerate(pm.SOURCES):
@@ -90,6 +88,20 @@ def _find_copied_rows(read: TrainingRows, roles: Roles) -> list[str]:
                 "groups that says whose they are: as it is, intervals are too narrow."
             )
     return problems
+
+
+def _number_kinds(
+    rows: pm.Rows, roles: Roles
+) -> tuple[Float[np.ndarray, " n"] | None, Int[np.ndarray, " n"]]:
+    """Numbers rows that agree in all columns; and returns their sampling weights, if any.
+
+    Weights are logarithms, rounded: sums over copies divided by their number differ in the
+    last digits.
+    """
+    weight = None
+    if roles.weights_are == "sampling":
+        weight = np.round(np.log(rows.weights / rows.copies), 9)
+    return weight, pm.distinct_rows(rows.cell, rows.treatment, rows.outcome, weight)[1]
 
 
 def _common_divisor(sizes: Int[np.ndarray, " k"], free: int) -> int:
@@ -140,8 +152,7 @@ def _find_shared_rows(read: TrainingRows, roles: Roles) -> list[str]:
     trial, and by Jensen's inequality bounds how often a row of it is found in the log.
     """
     rows = read.rows
-    weight = rows.weights / rows.copies if roles.weights_are == "sampling" else None
-    _, kind = pm.distinct_rows(rows.cell, rows.treatment, rows.outcome, weight)
+    weight, kind = _number_kinds(rows, roles)
     copies = rows.copies
     sizes = np.stack(
         [np.bincount(kind, copies * s) for s in (~rows.is_trial, rows.is_trial)]
