@@ -17,6 +17,7 @@ from pns_estimate.answers.files import (
     write_tables,
 )
 from pns_estimate.answers.population import SortedPeople
+from pns_estimate.answers.subgroups import Columns
 from pns_estimate.report.page import make_numbers, make_page
 from pns_estimate.tables.columns import TwoValues
 
@@ -79,6 +80,7 @@ def make_up(**changes):
             name: make_ends(["age = 1", "age = 2"], "group", people=30)
             for name in ("pns", "harm")
         },
+        "subgroup_columns": Columns(["age"], []),
         "sorted_groups": SortedPeople(
             table.assign(effect=0.25, effect_error=0.125), 0.0, 0.5, 0.25, 0.25
         ),
@@ -116,9 +118,97 @@ def test_the_page_and_its_numbers_are_made_of_records_alone():
     assert numbers["averages"]["harm"]["trial alone"]["upper"] == 0.5
     page = make_page(answers)
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    assert "it brings about death = 1 for at least 12.5% and at most 50.0%" in text
+    assert (
+        "it brings about death = 1 for at least 12.5% and at most 50.0% of th" in text
+    )
     assert "2 of 2 people exceed 0.1" in text
     assert "1 person has a covariate outside what one of the tables holds" in text
+
+
+def read_opening(**changes):
+    """Returns what "In short" says, as one line."""
+    text = re.sub(r"<[^>]+>", "", make_page(make_up(**changes)))
+    return " ".join(text.split("In short")[1].split("Ranges are 95%")[0].split())
+
+
+def change_averages(answers, **changes):
+    """Averages of which the steps have other ends: names, with "_" for spaces."""
+    found = {n: t.copy() for n, t in answers.averages.by_estimand.items()}
+    for table in found.values():
+        for step, (lower, upper) in changes.items():
+            row = {"lower": lower, "upper": upper, "bound_lower": lower}
+            table.loc[step.replace("_", " ")] = {**row, "bound_upper": upper}
+    return answers.averages._replace(by_estimand=found)
+
+
+def test_each_sentence_of_the_opening_names_its_people():
+    averages = change_averages(make_up(), these_people__by_covariates=(0.2, 0.3))
+    tables = {
+        name: table.rename(index=lambda step: step.replace("  by", ", by"))
+        for name, table in averages.by_estimand.items()
+    }
+    text = read_opening(averages=averages._replace(by_estimand=tables))
+    for said in (
+        "In the trial, among its own people (20 rows): death = 1 happened to 50.0%",
+        "From the trial alone, among the same people: drug = 1 brings",
+        "From both tables, among the people of both (60 rows): it brings",
+        "What the log added, among the people of both tables.",
+        "asked about (the rows given): it brings about death = 1 for 20.0% to 30.0% of",
+        "Sorting the people of both tables by how strongly",
+    ):
+        assert said in text, text
+    assert "by draws" not in text
+    assert "people asked about" not in read_opening()  # a sample of both tables
+
+
+def test_the_last_fifth_is_praised_only_if_a_test_rejects():
+    groups = make_up().sorted_groups
+    table = groups.table.assign(effect=[0.1, 0.1, 0.2, 0.2, 0.3])
+    for p_value, effect_p, rising, praised in (
+        (0.56, 0.3, True, False),
+        (0.01, 0.3, True, True),
+        (0.56, 0.01, True, True),
+        (0.56, 0.01, False, False),
+    ):
+        effects = table["effect"].to_numpy()[:: 1 if rising else -1]
+        people = groups._replace(
+            table=table.assign(effect=effects),
+            p_value=p_value,
+            effect_p_value=effect_p,
+        )
+        text = read_opening(sorted_groups=people)
+        assert ("The last fifth of the people" in text) == praised
+        assert ("is not confirmed" in text) != praised
+        assert ("the other way around" in text) == (not rising)
+        assert praised or f"p = {p_value}" in text
+
+
+def test_the_log_is_said_to_add_something_only_if_it_does():
+    for ends, said in (
+        ((0.2, 0.4), "is 20.0 points wide instead of 37.5."),
+        ((0.125, 0.5), "is 37.5 points wide with the log and without it."),
+        ((0.1, 0.5), "wider, because it takes the best of more estimated bounds"),
+        ((0.5, 0.3), "the lower end lies above the upper one"),
+    ):
+        averages = change_averages(make_up())
+        for table in averages.by_estimand.values():
+            table.loc["both, by covariates", ["lower", "upper"]] = ends
+        text = read_opening(averages=averages)
+        assert said in text
+        assert ("no possible value (the ends cross: 50.0% and 30.0%)" in text) == (
+            ends[0] > ends[1]
+        )
+
+
+def test_an_effect_is_possible_or_said_to_be_unknown():
+    groups = make_up().sorted_groups
+    table = groups.table.assign(effect=0.03, effect_error=[0.05, 0.1, 0.3, 0.55, 0.65])
+    page = make_page(make_up(sorted_groups=groups._replace(table=table, p_value=0.01)))
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "±" not in text
+    assert "+3.0 (-6.8 to +12.8)" in text and "+3.0 (-100.0 to +100.0)" not in text
+    assert "+3.0 (-55.8 to +61.8)" in text
+    assert "with its 95% interval: too little data." in text
 
 
 def test_a_part_that_cannot_be_given_says_why_and_the_rest_is_there(tmp_path):

@@ -245,6 +245,10 @@ def test_a_fit_writes_everything_and_its_model_predicts_the_same(folder, in_proc
         ),
         ((*FIT, "--out=people.csv"), "is not an empty folder"),
         (
+            (*FIT, "--subgroups=region,height", "--out=o"),
+            "--subgroups: ['height'] are not covariates of the fit",
+        ),
+        (
             (*FIT, "--audit", "--method=epinet", "--out=o"),
             "--audit is for --method=crossfit.",
         ),
@@ -462,7 +466,7 @@ def test_the_question_of_the_command_reaches_the_report(folder, in_process):
     done = in_process(
         *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=200"),
         *("--estimand=harm", "--target=parameter", "--alpha=0.2", "--threshold=0.1"),
-        *("--outcome_is_bad", "--out=asked"),
+        *("--outcome_is_bad", "--subgroups=region", "--out=asked"),
     )
     assert done.returncode == 0, done.stderr
     page = (folder / "asked" / "report.html").read_text()
@@ -473,6 +477,10 @@ def test_the_question_of_the_command_reaches_the_report(folder, in_process):
     assert summary["mean_width"]["harm"] == pytest.approx(width)
     assert summary["made"]["alpha"] == 0.2 and summary["made"]["estimand"] == "harm"
     assert summary["people"] == 40 and 0 <= summary["surely_above"] <= 40
+    groups = pd.read_csv(folder / "asked" / "subgroups.csv")["group"]
+    assert groups.tolist() == [
+        f"region = {name}" for name in ("north", "south", "west")
+    ]
 
 
 def test_an_audit_is_in_the_report_the_numbers_and_on_stdout(folder, in_process):

@@ -157,7 +157,8 @@ def test_tables_that_contradict_each_other_are_found():
     observational, experimental = draw_table(4000, False, 3), draw_table(3000, True, 4)
     observational["y"] = 1  # everybody who chose had the outcome
     experimental["y"] = (experimental.index % 10 == 0).astype(int)
-    found = fit(observational, experimental).compatibility()
+    with pytest.warns(pe.TableWarning, match="contradict each other"):
+        found = fit(observational, experimental).compatibility()
     assert found.p_value < 0.001 and found.slack < 0
     fine = fit(draw_table(4000, False, 3), draw_table(3000, True, 4)).compatibility()
     assert fine.p_value > 0.05 and fine.strata > 1

@@ -299,3 +299,33 @@ def test_no_usable_subgroup_is_one_sentence(tables):
         estimator = fit(log, trial, method="folded")
     with pytest.raises(pe.UserError, match="no subgroup has people of the log"):
         estimator.subgroups(["site"])
+
+
+def test_the_trial_alone_is_its_own_people_unweighted_whatever_the_log(tables):
+    """Logs of other people move a step of its own, and not the trial."""
+    log, trial = tables
+    chance = (log["age"] - 15) / 60
+    older = log[np.random.default_rng(0).random(len(log)) < chance]
+    like, other = fit(log, trial, method="folded"), fit(older, trial, method="folded")
+    assert other.population_.prepared().units.ratio is not None
+    assert "trial, reweighted" not in like.compare_averages().index
+    for estimand in ("pns", "harm"):
+        one, two = (e.compare_averages(estimand=estimand) for e in (like, other))
+        pd.testing.assert_series_equal(one.loc["trial alone"], two.loc["trial alone"])
+        assert two.index.tolist()[:2] == ["trial alone", "trial, reweighted"]
+        moved = two.loc["trial, reweighted"] - two.loc["trial alone"]
+        assert moved.abs().max() > 1e-4
+    # Of the trial's own people nothing is moved.
+    own = other.compare_averages(source="experimental")
+    assert "trial, reweighted" not in own.index
+    np.testing.assert_array_equal(
+        own.loc["trial alone"], other.compare_averages().loc["trial alone"]
+    )
+    rates = [trial.loc[trial["x"] == arm, "y"].mean() for arm in (0, 1)]
+    bounds = pb.experimental_only_bounds(np.array(rates))
+    found = other.compare_averages().loc["trial alone"]
+    np.testing.assert_allclose(
+        found[["bound_lower", "bound_upper"]], bounds, atol=0.003
+    )
+    # The trial's own effect is never below the lower end of what it causes.
+    assert found["lower"] <= rates[1] - rates[0]

@@ -107,7 +107,7 @@ def test_the_opening_gives_the_trials_effect_and_what_the_log_added(
         )
         wide = found[name]["averages"]["pns"]["trial alone"]
         share = f"{100 * wide['lower']:.1f}% to {100 * wide['upper']:.1f}%"
-        assert f"From the trial alone , x = 1 brings about y = 1 for {share}" in text
+        assert f"among the same people: x = 1 brings about y = 1 for {share}" in text
     # From shares alone, as of a loaded model, or from rows: the same trial.
     for step in ("trial alone", "frequencies of both"):
         np.testing.assert_allclose(
@@ -256,7 +256,8 @@ def test_problems_of_the_tables_are_among_the_numbers(linear, people, tmp_path):
         write_report(paths[0], answers)
         write_numbers(paths[1], answers)
         assert json.loads(paths[1].read_text())["problems"] == problems
-        assert ("tables look swapped" in words_of(paths[0])) == bool(problems)
+        opening = words_of(paths[0]).split("In short")[0]
+        assert ("The tables look swapped" in opening) == bool(problems)
 
 
 def make_profile():
@@ -361,6 +362,7 @@ def test_the_page_of_held_out_people_has_groups_and_a_decision(
     shown = words_of(tmp_path / "r.html")
     average = folded.average()
     assert f"at least {100 * average.lower:.1f}% and at most" in shown
+    assert "“treat” and “do not” are said of each person separately" in shown
     counted = folded.compare_averages().loc["frequencies of both"]
     assert f"{100 * counted.lower:.1f}% to {100 * counted.upper:.1f}%" in shown
     value = folded.value(decision).loc["rule"]
@@ -424,9 +426,21 @@ def test_tables_that_contradict_each_other_are_told_of_first(folded, people, tmp
     for name, found in (("odd", summary), ("sound", folded.summary_)):
         answers = dataclasses.replace(folded.answers(people), summary=found)
         write_report(tmp_path / f"{name}.html", answers)
-        opening = words_of(tmp_path / f"{name}.html").split("On average")[0]
+        opening = words_of(tmp_path / f"{name}.html").split("In short")[0]
         assert ("The two tables contradict each other" in opening) == (name == "odd")
     assert "(p < 0.001, " in words_of(tmp_path / "odd.html")
+    text = words_of(tmp_path / "sound.html")
+    seen = 100 * folded.compatibility().detectable
+    assert f"finds an inequality that fails by {seen:.1f} points in every" in text
+    assert "found no contradiction between the two tables; that does not prove" in text
+
+
+def test_tables_too_small_for_the_test_say_so(folded, people, tmp_path):
+    found = dataclasses.replace(folded.compatibility(), detectable=1.2)
+    summary = dataclasses.replace(folded.summary_, compatibility=found)
+    answers = dataclasses.replace(folded.answers(people), summary=summary)
+    write_report(tmp_path / "r.html", answers)
+    assert "too small for this test" in words_of(tmp_path / "r.html")
 
 
 def test_text_of_users_is_escaped_in_subgroups_figures_and_data(tables, tmp_path):
@@ -464,4 +478,30 @@ def test_parts_that_cannot_be_given_say_why_in_their_place(
     assert "Not given: too few for value_curve." in shown
     numbers = json.loads((tmp_path / "summary.json").read_text())
     assert numbers["averages"]["pn"] == {"not_given": "too few for comparison."}
-    assert len(numbers["sorted_groups"]) == 5 and "The last fifth" in shown
+    assert len(numbers["sorted_groups"]) == 5 and "“treat” and" in shown
+
+
+def test_the_people_asked_about_have_an_average_of_their_own(folded, tables, tmp_path):
+    trial = tables[1].drop(columns=["x", "y"])
+    older = trial[trial["age"] > 50]
+    own = folded.average(source="experimental")
+    rough = folded.average(older)
+    for rows, average, step in (
+        (trial, own, "these people, by covariates"),
+        (older, rough, "these people, by draws"),
+        (None, None, None),
+    ):
+        path = tmp_path / "r.html"
+        folded.report(path, rows, summary_path=tmp_path / "s.json")
+        found = json.loads((tmp_path / "s.json").read_text())["averages"]["pns"]
+        opening = words_of(path).split("In short")[1].split("Ranges are")[0]
+        if average is None:
+            assert "people asked about" not in opening and len(found) == 3
+            continue
+        np.testing.assert_allclose(found[step]["upper"], average.upper)
+        share = f"{100 * average.lower:.1f}% to {100 * average.upper:.1f}%"
+        assert f"Among the {len(rows):,} people asked about" in opening
+        assert f"(the rows given): it brings about y = 1 for {share} of" in opening
+        assert ("rough" in opening) == (step == "these people, by draws")
+        both = folded.average()
+        assert f"at least {100 * both.lower:.1f}% and at most" in opening

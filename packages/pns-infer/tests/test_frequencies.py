@@ -165,6 +165,28 @@ def test_strata_without_units_are_told():
         pi.compatibility_test(KEY, [[[1, 1], [1, 1]]], [[[1, 1], [1, 1]]], alpha=0)
 
 
+def test_a_violation_of_the_detectable_size_is_found_with_four_chances_in_five():
+    """400 data sets: Monte Carlo error 0.02. Two strata of different sizes."""
+    rng = np.random.default_rng(0)
+    p11, mu0, chance = 0.4, 0.5, np.array([0.2, 0.3, 0.1, 0.4])  # cells 00, 01, 10, 11
+    sizes = ((400, 300), (900, 600))
+
+    def draw(violation):
+        log = [rng.multinomial(n, chance).reshape(2, 2) for n, _ in sizes]
+        mu = np.array([mu0, p11 - violation])
+        yes = [rng.binomial(m, mu) for _, m in sizes]
+        trial = [
+            np.stack([m - y, y], axis=1) for (_, m), y in zip(sizes, yes, strict=True)
+        ]
+        return pi.compatibility_test(KEY, np.array(log), np.array(trial), num_draws=500)
+
+    size = np.mean([draw(0.0).detectable[0] for _ in range(20)])
+    assert 0.03 < size < 0.2
+    power = np.mean([draw(size).p_value <= 0.05 for _ in range(400)])
+    assert 0.8 - 3 * 0.02 < power < 0.95
+    assert np.mean([draw(size / 2).p_value <= 0.05 for _ in range(100)]) < 0.6
+
+
 def find_data():
     beside = [parent / "shared" / "data" for parent in Path(__file__).resolve().parents]
     given = os.environ.get("PNS_DATA")

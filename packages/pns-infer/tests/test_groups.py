@@ -5,7 +5,7 @@ import pns_bounds as pb
 import pns_infer as pi
 import pytest
 from held_out_examples import NUM_CELLS, World, make_world, rough_units
-from pns_infer.averages.debiased import bound_means
+from pns_infer.averages.debiased import bound_means, effect_means
 from pns_infer.averages.groups import rank_limits, share_between
 
 
@@ -148,3 +148,31 @@ def test_rows_of_weight_zero_are_ranked_among_the_others():
     parts = np.stack([share_between(limits, i / 4, (i + 1) / 4) for i in range(4)])
     np.testing.assert_array_equal(parts.argmax(axis=0), [0, 1, 2, 3, 0, 2, 2, 3])
     np.testing.assert_allclose(parts.sum(axis=0), 1)
+
+
+def test_with_very_few_units_no_number_leaves_what_is_possible():
+    """Forty tables; a few heavy ratios make estimates that are no shares."""
+    gain, outside = pi.net_benefit((1, 0, 0, -1), 0.1), 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        _, units = rough_units(rng, make_world(seed), 40, 40, noise=0.3)
+        units = units._replace(ratio=rng.lognormal(0, 2, 80))
+        found = pi.sorted_groups(units, num_groups=3)
+        raw = [effect_means(units, each, "both") for each in found.member]
+        outside += any(abs(means.estimate.item()) > 1 for means in raw)
+        ends = (found.effect, found.gap_lower, found.gap_upper)
+        assert np.abs(np.hstack(ends)).max() <= 1
+        for part in (found.benefit, found.harm):
+            values = np.stack(part[:4])
+            assert values.min() >= 0 and values.max() <= 1
+        difference = pi.trial_difference(units)
+        assert -1 <= difference.lower <= difference.upper <= 1
+        curve = pi.value_curve(units, gain, shares=(0, 0.2, 1))
+        share = curve.share
+        for values in curve[1:]:
+            assert np.all((values >= -1.1 * share) & (values <= 0.9 * share))
+        rule = (rng.random(80) < 0.3).astype(float)
+        value = pi.policy_value(units, gain, rule)
+        treated = value.share_treated
+        assert -1.1 * treated <= min(value[:4]) <= max(value[:4]) <= 0.9 * treated
+    assert outside > 0

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -34,6 +35,7 @@ from pns_estimate.answers.question import (
     Source,
     Target,
 )
+from pns_estimate.tables.checks import TableWarning
 from pns_estimate.tables.columns import Missing, Unseen
 from pns_estimate.tables.files import read_table
 from pns_estimate.tables.preparation import PreparedTables, prepare_tables
@@ -211,9 +213,19 @@ class PnsEstimator(Settings):
             assignment,
         )
         tables = {"observational": observational, "experimental": experimental}
-        return self._fit_prepared(
+        self._fit_prepared(
             prepare_tables(tables, roles, covariates, settings, memory_gb)
         )
+        found = self.compatibility()
+        if found.is_contradiction:
+            warnings.warn(
+                f"the two tables contradict each other (p = {found.p_value:.2g}): no single "
+                "population fits both; do not rely on intervals before the reason is "
+                "known. Of pairs that do not, at most about one in twenty is warned of.",
+                TableWarning,
+                stacklevel=2,
+            )
+        return self
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
         # Nothing is kept before all of it worked: a fit that fails changes nothing.
@@ -411,14 +423,17 @@ class PnsEstimator(Settings):
         outcome_is_bad: bool | None = None,
         summary_path: Any = None,
         audit: Audit | None = None,
+        subgroups: Sequence[str] | None = None,
     ) -> None:
         """Writes one self-contained HTML file, and its numbers as JSON if that is wanted.
 
         It is about rows, or a sample of the training people, and says whom to treat if a
-        decision is given. Estimand, target, alpha, threshold and outcome_is_bad are
-        explained in `Question`. What `audit` found is shown if it is given.
+        decision is given. Estimand, target, alpha, threshold, outcome_is_bad and subgroups
+        are explained in `Question`. What `audit` found is shown if it is given.
         """
-        question = Question(estimand, target, alpha, threshold, outcome_is_bad)
+        question = Question(
+            estimand, target, alpha, threshold, outcome_is_bad, subgroups=subgroups
+        )
         answers = self.answers(rows, question, decision, audit)
         # Figures are imported when they are needed: they take 30 MB.
         from pns_estimate.report.page import write_numbers, write_report
@@ -440,6 +455,7 @@ class PnsEstimator(Settings):
         """
         self._fitted()
         question = question or Question()
+        source: Source | None = None
         if rows is None:
             if self._sample is None:
                 raise UserError(
@@ -448,9 +464,10 @@ class PnsEstimator(Settings):
             rows = self._sample
             about = "a sample of the people of both tables"
             question = dataclasses.replace(question, about=about)
+            source = "both"
         people = self.predict(rows)
         asked = (question, self.summary_, people, self._population, decision, audit)
-        return Answers(*asked)
+        return Answers(*asked, source)
 
     def save(self, folder: Any) -> None:
         """Writes the estimator to a new folder; no training data are in it."""

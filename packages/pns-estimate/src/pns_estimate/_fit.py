@@ -114,6 +114,7 @@ def run_compatibility_test(key: jax.Array, prepared: PreparedTables) -> Compatib
         constraint=result.constraint,
         slack=float(result.slack[result.stratum, place]),
         statistic=result.statistic,
+        detectable=float(result.detectable.max()),
     )
 
 

@@ -71,6 +71,9 @@ class Compatibility:
     constraint: str  # the inequality that comes nearest to failing
     slack: float  # of that inequality, negative where it fails
     statistic: float  # standard errors by which it fails
+    # How far an inequality must fail in every stratum to be found with a probability of
+    # at least 80%, at a level of 5%; None for a model saved before this was noted.
+    detectable: float | None = None
 
     @property
     def is_contradiction(self) -> bool:

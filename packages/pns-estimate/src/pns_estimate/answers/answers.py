@@ -25,9 +25,15 @@ from pns_estimate.answers.population import (
     SortedPeople,
 )
 from pns_estimate.answers.prediction import Prediction, interval_table
-from pns_estimate.answers.question import Decision, Question, check_decision
+from pns_estimate.answers.question import (
+    Decision,
+    Question,
+    Source,
+    check_decision,
+)
+from pns_estimate.answers.subgroups import Columns, check_columns
 
-ASKED = "these people, by draws"
+ASKED, OWN = "these people, by draws", "these people, by covariates"
 STRONG = 0.1  # disagreement of learners, from which on people are counted
 _MOST_ROWS = 20_000  # of a kind
 _Part = TypeVar("_Part")
@@ -53,8 +59,8 @@ class Averages(NamedTuple):
     """What is known on average."""
 
     effect: pi.Difference  # the trial's difference in the rate of the outcome
-    # By name of the estimand, intervals and bounds of each step. The last step is about
-    # the people asked about if the people of the tables are gone.
+    # By name of the estimand, intervals and bounds of each step. The last step, `ASKED` or
+    # `OWN`, is about the people asked about unless they are a sample of both tables.
     by_estimand: dict[str, pd.DataFrame]
     refusals: dict[str, str]  # by name of the estimand, why an average cannot be given
     final: str  # the step that uses both tables and says most
@@ -65,12 +71,17 @@ def find_averages(
     prediction: Prediction,
     population: Population | None,
     summary: FitSummary,
+    source: Source | None = None,
 ) -> Averages:
-    """Asks the people of the tables if they are there, else both tables' counts."""
+    """Asks the people of the tables if they are there, else both tables' counts.
+
+    The source says of which tables the people asked about are a sample.
+    """
     alpha = question.alpha
     if population is not None:
         effect, final = population.difference(alpha), BOTH
-        ask = functools.partial(population.comparison, alpha)
+        source = source or population.find_source(prediction.z[prediction.place])
+        ask = functools.partial(_compare, population, prediction, alpha, source)
     else:
         units = counted_units(summary)
         effect, final = pi.trial_difference(units, alpha), COUNTED
@@ -111,6 +122,24 @@ def counted_units(summary: FitSummary) -> pi.HeldOutUnits:
         weights=weights,
         weights_are="frequency",
     )
+
+
+def _compare(
+    population: Population,
+    prediction: Prediction,
+    alpha: float,
+    source: Source | None,
+    estimand: pb.Estimand,
+) -> pd.DataFrame:
+    """Adds the people asked about to the steps; those of a table need no draws."""
+    table = population.comparison(alpha, estimand)
+    if source == "both":
+        return table
+    if source is None:
+        steps: dict[str, Any] = {ASKED: prediction.average(None, None, alpha, estimand)}
+    else:
+        steps = {OWN: population.average(None, None, alpha, estimand, source)}
+    return pd.concat([table, interval_table(steps, estimand.name)])
 
 
 def _count(
@@ -158,6 +187,8 @@ class Answers:
       population: the people of the tables; None if they are gone.
       decision: whom to treat; None if that is not asked.
       audit: what an audit found; None if that is not asked.
+      source: of which tables the people asked about are a sample; None if they are others,
+        or all people of one table.
     """
 
     question: Question
@@ -166,12 +197,14 @@ class Answers:
     population: Population | None = None
     decision: Decision | None = None
     audit: Audit | Unanswered | None = None
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         """Raises unless question and decision make sense."""
         self.question.check()
         if self.decision is not None:
             check_decision(self.decision)
+        check_columns(self.question.subgroups or [], self.summary.covariates)
 
     @classmethod
     def from_parts(cls, question: Question, summary: FitSummary, **parts: Any):
@@ -209,14 +242,29 @@ class Answers:
     def averages(self) -> Averages:
         """Averages of each estimand, step by step."""
         return find_averages(
-            self.question, self.prediction, self.population, self.summary
+            self.question,
+            self.prediction,
+            self.population,
+            self.summary,
+            self.source,
         )
+
+    @cached_property
+    def subgroup_columns(self) -> Columns:
+        """Columns that make subgroups, and those that are left out though none is named."""
+        if self.question.subgroups is not None:
+            return Columns(list(self.question.subgroups), [])
+        return (self.population or self.prediction).choose_columns()
 
     @cached_property
     def subgroups(self) -> dict[str, pd.DataFrame] | Unanswered:
         """Averages of subgroups, by estimand; of the people of the tables if there."""
         source, alpha = self.population or self.prediction, self.question.alpha
-        return attempt(lambda: self._each(lambda e: source.subgroups(None, alpha, e)))
+        return attempt(
+            lambda: self._each(
+                lambda e: source.subgroups(self.subgroup_columns.chosen, alpha, e)
+            )
+        )
 
     @cached_property
     def sorted_groups(self) -> SortedPeople | Unanswered:

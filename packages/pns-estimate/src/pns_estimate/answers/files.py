@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from pns_estimate._errors import UserError
 from pns_estimate.answers.answers import STRONG, Answers, Unanswered
 from pns_estimate.answers.audit import CAVEAT
+from pns_estimate.answers.subgroups import name_some
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
 from pns_estimate.tables.readers import Frame, Stream, require_columns
@@ -22,6 +23,10 @@ from pns_estimate.tables.rows import choose_sample
 
 _CHUNK = 4096  # distinct people whose draws are held at a time
 _MOST_KNOWN = 2**20  # answers that are remembered
+_WHOSE = (
+    "the trial alone: its own people; these people: those asked about; else: the people of "
+    "both tables"
+)
 
 Answer = Callable[[pd.DataFrame], pd.DataFrame]
 
@@ -77,11 +82,17 @@ def write_csv(path: Path, table: pd.DataFrame) -> None:
 def show_averages(answers: Answers) -> str:
     """Returns the averages over the people of the tables, and which files are missing."""
     lines = []
+    left_out = answers.subgroup_columns.left_out if answers.asked.has_population else []
+    if left_out:
+        lines.append(
+            f"subgroups.csv leaves out {len(left_out)} columns, which --subgroups names: "
+            f"{name_some(left_out)}"
+        )
     for name, table in answer_tables(answers).items():
         if isinstance(table, Unanswered):
             lines.append(f"no {name}.csv: {table.reason}")
         elif name == "averages":
-            lines.append(f"average over the people of both tables\n{show(table)}")
+            lines.append(f"averages ({_WHOSE})\n{show(table)}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,18 +12,26 @@ import pandas as pd
 import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from pns_estimate._errors import UserError, as_user_errors, require
 from pns_estimate.answers.prediction import ENDS, interval_table
 from pns_estimate.answers.question import Decision, EstimandLike, Source, find_estimand
-from pns_estimate.answers.subgroups import find_subgroups, weigh_rows
+from pns_estimate.answers.subgroups import (
+    Columns,
+    choose_columns,
+    find_subgroups,
+    name_some,
+    weigh_rows,
+)
 from pns_estimate.tables.preparation import PreparedTables
 
-TRIAL, COUNTED, BOTH = "trial alone", "frequencies of both", "both, by covariates"
-"""Steps of `Population.comparison`."""
+TRIAL, MOVED = "trial alone", "trial, reweighted"
+COUNTED, BOTH = "frequencies of both", "both, by covariates"
+"""Steps of `Population.comparison`; the second only where it differs from the first."""
 
 _LEAST_PEOPLE = 5  # of a subgroup in the log, and in each arm
+_LEAST_IN_GROUP = 3 * _LEAST_PEOPLE  # fewer cannot be enough
 
 
 class SortedPeople(NamedTuple):
@@ -102,6 +111,19 @@ class Population:
         assert place is not None
         return np.unique(place, return_index=True)[1]
 
+    def find_source(self, z: Float[np.ndarray, "n d"]) -> Source | None:
+        """Says whose people rows with these covariates are, row by row; None if others'."""
+        rows, place = self.rows, self.tables.read.place
+        if place is None:
+            return None
+        start = 0
+        for source in pm.SOURCES:
+            own = place[start : start + self.tables.read.num_rows[source.name]]
+            if len(own) == len(z) and np.array_equal(rows.z[own], z):
+                return "experimental" if source.role == "trial" else "observational"
+            start += len(own)
+        return None
+
     def _units_and_members(
         self, source: Source, members: Sequence[np.ndarray]
     ) -> tuple[pi.HeldOutUnits, list[np.ndarray]]:
@@ -151,15 +173,22 @@ class Population:
     ) -> pd.DataFrame:
         """Shows what each step adds: the trial alone, both tables, covariates.
 
-        Each has lower, upper, bound_lower and bound_upper.
+        The trial alone is about the trial's own people. Where the covariates of the tables
+        have different laws, the trial reweighted to the people of the source is a step of
+        its own; it and the later steps are about those people. Each step has lower,
+        upper, bound_lower and bound_upper.
         """
         bounded = find_estimand(estimand)
         units = self.prepared(source).units
+        own = units._replace(ratio=None)
+        wanted = [(TRIAL, own, "experimental", True), (COUNTED, units, source, False)]
+        if units.ratio is not None and source != "experimental":
+            wanted.insert(1, (MOVED, units, source, True))
         steps: dict[str, Any] = {
             name: pi.frequency_interval(
-                units, alpha, estimand=bounded, source=source, trial_alone=alone
+                some, alpha, estimand=bounded, source=whose, trial_alone=alone
             )
-            for name, alone in ((TRIAL, True), (COUNTED, False))
+            for name, some, whose, alone in wanted
         }
         steps[BOTH] = self.average(None, None, alpha, bounded, source)
         return interval_table(steps, bounded.name)
@@ -168,6 +197,19 @@ class Population:
     def difference(self, alpha: float = 0.05) -> pi.Difference:
         """Computes the trial's own difference in means."""
         return pi.trial_difference(self.prepared().units, alpha)
+
+    def choose_columns(self) -> Columns:
+        """Chooses the columns that `subgroups` takes if none are named.
+
+        If they would make more than 60 groups, those come first whose groups differ most
+        in the held-out prediction of PNS: the middle of a row's bounds.
+        """
+        lower, upper = pb.PNS.bounds(
+            pb.project_to_compatible(self.atoms), incompatible="allow"
+        )
+        score, read = lower + upper, self.tables.read
+        score = score if read.place is None else score[read.place]
+        return choose_columns(read.people, score, read.copies, _LEAST_IN_GROUP)
 
     @as_user_errors()
     def subgroups(
@@ -179,14 +221,22 @@ class Population:
     ) -> pd.DataFrame:
         """Averages subgroups of the tables' people; all intervals hold at once.
 
-        Categories of a column make a group each, numbers are cut at quartiles; without
-        columns, of all that can be grouped. A group has its number of people and the
-        columns of `comparison`. Groups that lack people of the log or of an arm have no
-        intervals, and come last.
+        Categories of a column make a group each, those with very few people one together;
+        numbers are cut at quartiles. Without columns, those of `choose_columns` are taken,
+        and a warning names those that are left out. A group has its number of people and
+        the columns of `comparison`. Groups that lack people of the log or of an arm have
+        no intervals, and come last.
         """
         bounded = find_estimand(estimand)
-        copies = self.tables.read.copies
-        groups = find_subgroups(self.tables.read.people, columns, copies)
+        copies, people = self.tables.read.copies, self.tables.read.people
+        if columns is None:
+            columns, left_out = self.choose_columns()
+            if left_out:
+                warnings.warn(
+                    f"subgroups leave out {name_some(left_out)}; name columns to have them.",
+                    stacklevel=3,
+                )
+        groups = find_subgroups(people, columns, copies, _LEAST_IN_GROUP)
         units, members = self._units_and_members(source, [g.member for g in groups])
         is_usable = np.array([_is_usable(units, member) for member in members])
         if not is_usable.any():

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import tempfile
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,13 @@ from pns_estimate.answers.question import (
     check_decision,
     find_estimand,
 )
-from pns_estimate.answers.subgroups import find_subgroups, weigh_rows
+from pns_estimate.answers.subgroups import (
+    Columns,
+    choose_columns,
+    find_subgroups,
+    name_some,
+    weigh_rows,
+)
 from pns_estimate.methods import Sampler, disagreement
 
 ENDS = ("lower", "upper", "bound_lower", "bound_upper")
@@ -246,6 +253,16 @@ class Prediction:
             estimand=bounded,
         )
 
+    def choose_columns(self) -> Columns:
+        """Chooses the columns that `subgroups` takes if none are named.
+
+        If they would make more than 60 groups, those come first whose groups differ most
+        in the middle of the estimated bounds of PNS.
+        """
+        ends = plug_in(pb.PNS, self.sampler.atoms(self.z))
+        score = np.asarray(ends.lower + ends.upper, float)[self.place]
+        return choose_columns(self.people, score)
+
     def subgroups(
         self,
         columns: Sequence[str] | None = None,
@@ -253,6 +270,13 @@ class Prediction:
         estimand: EstimandLike = "pns",
     ) -> pd.DataFrame:
         """Averages subgroups of these people by draws; each interval holds by itself."""
+        if columns is None:
+            columns, left_out = self.choose_columns()
+            if left_out:
+                warnings.warn(
+                    f"subgroups leave out {name_some(left_out)}; name columns to have them.",
+                    stacklevel=2,
+                )
         groups = [g for g in find_subgroups(self.people, columns) if g.member.any()]
         weights = np.array([group.member for group in groups], float)
         found = self.average_groups(weights, alpha, estimand)

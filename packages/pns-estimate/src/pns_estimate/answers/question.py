@@ -72,6 +72,7 @@ class Question:
       outcome_is_bad: whether the outcome is unwanted. Decides what the page calls
         benefit and harm; None uses neither word.
       about: who is asked about, in words.
+      subgroups: columns to make subgroups of; those that tell most if None.
 
     Example:
       >>> Question(estimand="harm", alpha=0.1, outcome_is_bad=True).threshold is None
@@ -84,6 +85,7 @@ class Question:
     threshold: float | None = None
     outcome_is_bad: bool | None = None
     about: str = "the rows given"
+    subgroups: Sequence[str] | None = None
 
     def estimands(self) -> list[pb.Estimand]:
         """Returns what the page shows, the estimand asked for first."""

@@ -13,8 +13,11 @@ from pns_estimate._errors import Setting, UserError
 from pns_estimate.tables.columns import quantiles
 from pns_estimate.tables.rows import People
 
-_MOST_LEVELS = 8
+_MOST_LEVELS = 8  # of a number; if there are more it is cut at quartiles
+_MOST_CATEGORIES = 20  # of a column, with one for those that are pooled
+_MOST_GROUPS = 60
 _NUM_PARTS = 4
+_MOST_NAMED = 20  # columns or groups in a sentence
 
 
 class Subgroup(NamedTuple):
@@ -24,29 +27,99 @@ class Subgroup(NamedTuple):
     member: np.ndarray
 
 
+class Columns(NamedTuple):
+    """Which columns make subgroups, and which do not though their values differ."""
+
+    chosen: list[str]
+    left_out: list[str]
+
+
+def choose_columns(
+    people: pd.DataFrame | People,
+    score: Float[np.ndarray, " n"],
+    copies: Float[np.ndarray, " n"] | None = None,
+    least: float = 2,
+) -> Columns:
+    """Chooses columns to group by, in their natural order.
+
+    If all of them would make more than 60 groups, those come first whose groups explain
+    most of the variance of the score, a prediction for each row. Columns of which all
+    categories are rarer than the least number of people are left out.
+    """
+    weights = np.ones(len(people)) if copies is None else copies
+    sizes, explained = {}, {}
+    for column in sorted(people.columns, key=_natural_order):
+        values = people[column]
+        if values.dropna().nunique() < 2:
+            continue
+        groups = _split(values, copies, least)
+        sizes[column] = len(groups) if len(groups) > 1 else _MOST_GROUPS + 1
+        explained[column] = _explained(groups, score, weights)
+    order = list(sizes)
+    if sum(sizes.values()) > _MOST_GROUPS:
+        order.sort(key=lambda column: -explained[column])
+    total, chosen = 0, set()
+    for column in order:
+        if total + sizes[column] <= _MOST_GROUPS:
+            total += sizes[column]
+            chosen.add(column)
+    return Columns(
+        [column for column in sizes if column in chosen],
+        [column for column in sizes if column not in chosen],
+    )
+
+
+def _explained(
+    groups: Sequence[Subgroup],
+    score: Float[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"],
+) -> float:
+    """Sums the squared deviations of the groups' means from the mean of all."""
+    middle, total = np.average(score, weights=weights), 0.0
+    for group in groups:
+        mass = weights[group.member].sum()
+        if mass > 0:
+            mean = np.average(score[group.member], weights=weights[group.member])
+            total += float(mass * (mean - middle) ** 2)
+    return total
+
+
 def find_subgroups(
     people: pd.DataFrame | People,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str,
     copies: Float[np.ndarray, " n"] | None = None,
+    least: float = 1,
 ) -> list[Subgroup]:
     """Makes a group of each category, and of each quarter of a number.
 
-    Names come in their natural order: z2 before z10. Without columns to group by, all
-    with few categories or with numbers are taken, the first ones if there would be more
-    than 60 groups. Copies are people that each row stands for; 1 if None.
+    Names come in their natural order: z2 before z10. Categories with fewer people than
+    the least are pooled, and so are the rarest of more than twenty. Copies are people that
+    each row stands for; 1 if None.
     """
-    if columns is None:
-        short = [c for c in people.columns if _is_short(people[c])]
-        chosen = _first_columns(sorted(short, key=_natural_order), people)
-    else:
-        chosen = [columns] if isinstance(columns, str) else list(columns)
-        absent = [column for column in chosen if column not in people.columns]
-        if absent:
-            raise UserError(f"{absent} are not covariates of the fit.")
-    groups = [group for column in chosen for group in _split(people[column], copies)]
+    chosen = [columns] if isinstance(columns, str) else list(columns)
+    check_columns(chosen, people.columns)
+    groups = [
+        group for column in chosen for group in _split(people[column], copies, least)
+    ]
     if not groups:
         raise UserError("there is no covariate to make subgroups of; name columns.")
     return groups
+
+
+def check_columns(columns: Sequence[str], covariates: Sequence[str]) -> None:
+    """Raises unless all columns are covariates."""
+    absent = [column for column in columns if column not in covariates]
+    if absent:
+        raise UserError(
+            Setting("subgroups"), f": {absent} are not covariates of the fit."
+        )
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Lists names, and says how many there are if they are many."""
+    listed = ", ".join(names[:_MOST_NAMED])
+    more = len(names) - _MOST_NAMED
+    return listed + (f" and {more:,} more" if more > 0 else "")
 
 
 def weigh_rows(
@@ -68,34 +141,19 @@ def weigh_rows(
     return result
 
 
-def _first_columns(columns: list[str], people: pd.DataFrame | People) -> list[str]:
-    """Keeps columns from the first on, while their groups are not too many."""
-    sizes = [min(people[column].nunique(), _MOST_LEVELS) for column in columns]
-    return [
-        c for c, total in zip(columns, np.cumsum(sizes), strict=True) if total <= 60
-    ]
-
-
-def _is_short(values: pd.Series) -> bool:
-    levels = values.dropna().nunique()
-    return levels >= 2 and (levels <= _MOST_LEVELS or _is_number(values))
-
-
 def _is_number(values: pd.Series) -> bool:
     types = pd.api.types
     return types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
 
 
-def _split(values: pd.Series, copies: Float[np.ndarray, " n"] | None) -> list[Subgroup]:
+def _split(
+    values: pd.Series,
+    copies: Float[np.ndarray, " n"] | None,
+    least: float,
+) -> list[Subgroup]:
     levels = values.dropna().unique()
     if len(levels) <= _MOST_LEVELS or not _is_number(values):
-        return [
-            Subgroup(
-                f"{values.name} = {_plain(level)}",
-                (values == level).fillna(False).to_numpy(dtype=bool),
-            )
-            for level in sorted(levels, key=_level_order)
-        ]
+        return _split_levels(values, copies, least)
     numbers = values.to_numpy(dtype=float, na_value=np.nan)
     levels = np.linspace(0, 1, _NUM_PARTS + 1)
     if copies is None:
@@ -109,6 +167,33 @@ def _split(values: pd.Series, copies: Float[np.ndarray, " n"] | None) -> list[Su
         left = "from" if place == 0 else "above"
         name = f"{values.name} {left} {low:g} to {high:g}"
         groups.append(Subgroup(name, inside))
+    return groups
+
+
+def _split_levels(
+    values: pd.Series,
+    copies: Float[np.ndarray, " n"] | None,
+    least: float,
+) -> list[Subgroup]:
+    """Makes a group of each level, and one of all that are rare if they are several."""
+    weights = pd.Series(1.0 if copies is None else copies, values.index)
+    people = weights.groupby(values, observed=True).sum()
+    people = people[people > 0].sort_values(ascending=False, kind="stable")
+    room = len(people) if len(people) <= _MOST_CATEGORIES else _MOST_CATEGORIES - 1
+    is_kept = (people >= least) & (np.arange(len(people)) < room)
+    if (~is_kept).sum() == 1:
+        is_kept[:] = True
+    kept, rare = people.index[is_kept], people.index[~is_kept]
+    groups = [
+        Subgroup(
+            f"{values.name} = {_plain(level)}",
+            (values == level).fillna(False).to_numpy(dtype=bool),
+        )
+        for level in sorted(kept.tolist(), key=_level_order)
+    ]
+    if len(rare):
+        member = values.isin(rare).to_numpy(dtype=bool)
+        groups.append(Subgroup(f"{values.name} = other ({len(rare)} values)", member))
     return groups
 
 

@@ -135,6 +135,12 @@ OUTCOME_IS_BAD = flags.DEFINE_bool(
     "Whether the outcome is unwanted; --nooutcome_is_bad if it is wanted. Decides "
     "what the report calls benefit and harm; without it, it uses neither word.",
 )
+SUBGROUPS = flags.DEFINE_list(
+    "subgroups",
+    None,
+    "Covariates to make subgroups of; by default all, or those whose groups differ most "
+    "in the prediction if they would make more than 60.",
+)
 SEED = flags.DEFINE_integer(
     "seed", 0, "Decides all randomness.", lower_bound=0, upper_bound=2**32 - 1
 )
@@ -190,7 +196,7 @@ SECTIONS = {
     ),
     "Question": (
         *((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER"), (THRESHOLD, "NUMBER")),
-        (OUTCOME_IS_BAD, ""),
+        *((OUTCOME_IS_BAD, ""), (SUBGROUPS, "COLUMN,...")),
     ),
     "Decisions": (
         *((GAINS, "NUMBER,..."), (COST, "NUMBER"), (BUDGET, "NUMBER")),

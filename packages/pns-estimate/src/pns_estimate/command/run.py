@@ -32,6 +32,7 @@ from pns_estimate.answers.question import (
     Target,
     check_decision,
 )
+from pns_estimate.answers.subgroups import check_columns
 from pns_estimate.command import flags as _flags
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,
@@ -175,7 +176,9 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
     if _flags.LOAD.value is not None:
         estimator = PnsEstimator.load(_flags.LOAD.value)
         people = _open(_flags.PREDICT, "prediction")
-        check_people(people, estimator._fitted().encoder)
+        encoder = estimator._fitted().encoder
+        check_columns(_flags.SUBGROUPS.value or [], encoder.columns)
+        check_people(people, encoder)
         return estimator, people
     _say("reading tables")
     estimator = PnsEstimator(
@@ -227,6 +230,7 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
         )
     for warning in caught:
         _say(f"warning: {warning.message}")
+    check_columns(_flags.SUBGROUPS.value or [], prepared.meaning.encoder.columns)
     if _flags.PREDICT.value is not None:
         check_people(people, prepared.meaning.encoder)
     return prepared, people
@@ -264,6 +268,7 @@ def _read_question() -> Question:
         _flags.THRESHOLD.value,
         _flags.OUTCOME_IS_BAD.value,
         "the people of the trial" if asked is None else f"the rows of {asked}",
+        _flags.SUBGROUPS.value,
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pns_estimate.answers.answers import ASKED, Answers, Unanswered
-from pns_estimate.answers.population import TRIAL, SortedPeople
+from pns_estimate.answers.answers import ASKED, OWN, Answers, Unanswered
+from pns_estimate.answers.population import MOVED, TRIAL, SortedPeople
+from pns_estimate.answers.subgroups import name_some
 from pns_estimate.report.html import (
     BLUE,
     GREY,
@@ -19,6 +20,7 @@ from pns_estimate.report.html import (
     count_cell,
     draw_intervals,
     make_figure,
+    points,
     range_cell,
     share_cell,
     svg,
@@ -45,26 +47,40 @@ def make_opening(answers: Answers, words: Words) -> dict[str, Any]:
     averages = answers.averages
     pair = {name: averages.by_estimand[name] for name in ("pns", "harm")}
     width = {n: 100 * (table["upper"] - table["lower"]) for n, table in pair.items()}
+    before = MOVED if MOVED in pair["pns"].index else TRIAL  # about the same people
     estimand = answers.question.estimands()[0]
     other = averages.by_estimand.get(estimand.name)
+    added = [  # by the log: widths in points
+        {
+            "verb": words.verb(name),
+            "before": width[name][before],
+            "after": width[name][averages.final],
+            "is_wider": width[name][averages.final] > width[name][before] + 0.05,
+        }
+        for name in pair
+    ]
+    asked = OWN if OWN in pair["pns"].index else ASKED
     first = None  # the estimand asked for, if it is neither PNS nor harm
     if estimand.name not in pair and other is not None:
-        first = {"sentence": estimand.sentence, "interval": other.iloc[-1]}
+        first = {
+            "sentence": estimand.sentence,
+            "both": other.loc[averages.final]
+            if averages.final in other.index
+            else None,
+            "asked": other.loc[asked] if asked in other.index else None,
+        }
     return {
         "rates": answers.summary.tables["experimental"],
         "effect": averages.effect,  # in the trial
         "trial": {name: table.loc[TRIAL] for name, table in pair.items()},
         "both": {name: table.loc[averages.final] for name, table in pair.items()},
-        "added": [  # by the log: widths in points
-            {
-                "verb": words.verb(name),
-                "before": width[name][TRIAL],
-                "after": width[name][averages.final],
-            }
-            for name in pair
-        ],
-        # Of the people asked about, unless that is "both".
-        "asked": {n: t.loc[ASKED] for n, t in pair.items() if ASKED in t.index},
+        "is_moved": before == MOVED,
+        "added": added,
+        "is_wider": any(change["is_wider"] for change in added),
+        # Of the people asked about, unless they are a sample of both tables.
+        "asked": {n: t.loc[asked] for n, t in pair.items() if asked in t.index},
+        "is_drawn": asked == ASKED,
+        "sizes": {n: t.rows for n, t in answers.summary.tables.items()},
         "first": first,
     }
 
@@ -99,16 +115,18 @@ def sorted_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswere
     people = answers.sorted_groups
     if isinstance(people, Unanswered):
         return people
-    factor = NormalDist().inv_cdf(1 - answers.question.alpha / 2)
-    best = people.table.iloc[-1]
-    margin = factor * best.effect_error
+    alpha = answers.question.alpha
+    factor = NormalDist().inv_cdf(1 - alpha / 2)
+    first, best = people.table.iloc[0], people.table.iloc[-1]
+    differ = people.effect_p_value < alpha
+    is_greater = bool(best.effect > first.effect)
     rows = [
         [
             Cell(str(group), float(place)),
             range_cell(row.benefit_lower, row.benefit_upper),
             range_cell(row.harm_lower, row.harm_upper),
             Cell(
-                f"{100 * row.effect:+.1f} ± {100 * factor * row.effect_error:.1f}",
+                effect_range(row.effect, factor * row.effect_error),
                 row.effect,
             ),
         ]
@@ -117,9 +135,11 @@ def sorted_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswere
     head = ["group", *(words.judged(name) for name in ("pns", "harm"))]
     return {
         "people": people,
-        "best": best,  # the last group, and the ends of the effect in it
-        "best_low": best.effect - margin,
-        "best_high": best.effect + margin,
+        "best": best,  # the last group, and the effect in it
+        "best_effect": effect_range(best.effect, factor * best.effect_error),
+        # Whether a test finds that the last group gains more than the first.
+        "is_confirmed": people.p_value < alpha or (differ and is_greater),
+        "is_reversed": differ and not is_greater,
         "figure": _draw_groups(people, words),
         "table": Table(
             "People sorted by what models that did not see them predict",
@@ -129,6 +149,14 @@ def sorted_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswere
             to_csv(people.table),
         ),
     }
+
+
+def effect_range(estimate: float, margin: float) -> str:
+    """Writes an effect in points with its interval, within what is possible."""
+    low, high = max(estimate - margin, -1.0), min(estimate + margin, 1.0)
+    if low <= -1 and high >= 1:
+        return "too little data"
+    return f"{points(estimate)} ({points(low)} to {points(high)})"
 
 
 def _draw_groups(people: SortedPeople, words: Words) -> Any:
@@ -172,7 +200,9 @@ def subgroup_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswe
         "figure": draw_intervals(drawn, drawn.index, title, xlabel="average"),
         "num_drawn": len(drawn),
         "num_known": len(known),
-        "num_absent": len(main) - len(known),
+        "absent": name_some(main.index.difference(known.index, sort=False).tolist()),
+        "num_left_out": len(answers.subgroup_columns.left_out),
+        "left_out": name_some(answers.subgroup_columns.left_out),
         "table": Table(
             "Averages of subgroups",
             ["group", "people", *labels],

@@ -165,6 +165,9 @@ def percent(value: SupportsFloat | None) -> str:
 def percent_range(low: SupportsFloat, high: SupportsFloat) -> str:
     """Writes two shares as percentages; numbers that are not shares as they are."""
     low, high = float(low), float(high)
+    if low > high:
+        ends = [percent_range(end, end).split(" to ")[0] for end in (low, high)]
+        return f"no possible value (the ends cross: {ends[0]} and {ends[1]})"
     if max(abs(low), abs(high)) > _LARGEST_SHARE:
         return f"{low:.4g} to {high:.4g}"
     return f"{percent(low)} to {percent(high)}"

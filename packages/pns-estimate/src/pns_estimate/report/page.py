@@ -99,6 +99,7 @@ def make_numbers(answers: Answers) -> dict[str, Json]:
         "effect": answers.averages.effect._asdict(),
         "averages": {**averages, **refusals},
         "sorted_groups": sorted_groups,
+        "subgroup_columns": answers.subgroup_columns._asdict(),
         "threshold": answers.question.threshold,
         "surely_above": count_above(answers),
         "mean_width": {n: mean_width(table) for n, table in answers.intervals.items()},

@@ -1,7 +1,7 @@
 """Checks a statistician would make: are tables and columns what they are taken for?
 
-Balance of the trial is tested at 0.001, by `pi.check_assignment`; chance alone rarely
-meets any of the other rules.
+Balance of the trial is tested at 0.001, by `pi.check_assignment`, and so is, twice for each
+table, whether its rows are copies; chance alone rarely meets any of the other rules.
 """
 
 import re
@@ -11,18 +11,20 @@ import numpy as np
 import pandas as pd
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from pns_estimate._errors import UserError
 from pns_estimate.tables.columns import Column, Covariate
 from pns_estimate.tables.rows import Meaning, Roles, TrainingRows
 
 _UNBALANCED = 0.001  # p-value below which covariates predict the arm
+_COPIED = 0.001  # and below which rows are not independent
 _BALANCED = 0.05  # p-value above which a log looks like a trial
 _FEW_IN_ARM = 30
 _FEW_OUTCOMES = 10  # people of an arm with the outcome, or without it
 _RARE_RATIO = 50  # of densities, from which on rows are hardly comparable
 _MOST_ALONE = 0.1  # share of a table with almost no comparable rows in the other
+_LEAST_LABELS = 20  # values in each table; fewer may be a category of one table
 _LEAST_RANGE = 100  # rows whose range is taken for that of a table
 _COMPARED_ROWS = 20_000  # of each table
 _DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T].*)?")
@@ -51,6 +53,98 @@ def find_problems(
     ]
 
 
+def find_copied_rows(read: TrainingRows, roles: Roles) -> list[str]:
+    """Says which tables hold equal rows that independent rows cannot explain.
+
+    What the covariates are does not matter: rows of few kinds are often equal, but how
+    often varies from kind to kind. Weights that are frequencies and groups have been told
+    already that rows belong together.
+    """
+    rows = read.rows
+    if rows.group is not None or (
+        roles.weights is not None and roles.weights_are == "frequency"
+    ):
+        return []
+    _, kind = _number_kinds(rows, roles)
+    _, designed = pm.distinct_rows(rows.cell, rows.treatment)
+    problems = []
+    for number, source in enumerate(pm.SOURCES):
+        inside = rows.source == number
+        sizes = np.bincount(kind, rows.copies * inside).round().astype(int)
+        sizes = sizes[sizes > 0]
+        times = _common_divisor(sizes, len(sizes) - len(np.unique(designed[inside])))
+        found = f"each row of the {source.name} table occurs {times:,} times" + (
+            ", or a multiple of that" if np.any(sizes > times) else ""
+        )
+        if times == 1:
+            times, num_kinds = _frequent_size(sizes)
+            found = (
+                f"in the {source.name} table {num_kinds:,} different rows occur exactly "
+                f"{times:,} times each, which is too many for independent rows"
+            )
+        if times > 1:
+            problems.append(
+                f"{found}; if rows are copies, or several of one person, name a column of "
+                "groups that says whose they are: as it is, intervals are too narrow."
+            )
+    return problems
+
+
+def _number_kinds(
+    rows: pm.Rows, roles: Roles
+) -> tuple[Float[np.ndarray, " n"] | None, Int[np.ndarray, " n"]]:
+    """Numbers rows that agree in all columns; and returns their sampling weights, if any.
+
+    Weights are logarithms, rounded: sums over copies divided by their number differ in the
+    last digits.
+    """
+    weight = None
+    if roles.weights_are == "sampling":
+        weight = np.round(np.log(rows.weights / rows.copies), 9)
+    return weight, pm.distinct_rows(rows.cell, rows.treatment, rows.outcome, weight)[1]
+
+
+def _common_divisor(sizes: Int[np.ndarray, " k"], free: int) -> int:
+    """Returns the greatest number that divides all sizes, or 1 if that may be chance.
+
+    Given how many rows share covariates and treatment, which a design may have fixed, so
+    many sizes vary freely: the numbers of outcomes. The chance that all of them are
+    multiples of d is d^-free; summed over all d from the one found on, it is at most what
+    is compared here.
+    """
+    found = int(np.gcd.reduce(sizes))
+    if found < 2 or free < 2:
+        return 1
+    log_chance = np.log1p(found / (free - 1)) - free * np.log(found)
+    return found if log_chance < np.log(_COPIED) else 1
+
+
+def _frequent_size(sizes: Int[np.ndarray, " k"]) -> tuple[int, int]:
+    """Returns a size that too many kinds of rows have, and how many; else 1 and 0.
+
+    Whatever the law of independent rows, the expected numbers f_m of kinds with m rows obey
+    m f_m^2 <= (m + 1) f_{m-1} f_{m+1}, for they are Poisson probabilities averaged over
+    kinds (Cauchy and Schwarz). So of the kinds with m - 1, m or m + 1 rows at most a share
+    of r / (2 + r) has m rows, r^2 = 1 + 1 / m. A greater share is tested by Chernoff's
+    bound, at levels that sum to _COPIED over all m from 2 on.
+    """
+    some, frequency = np.unique(sizes, return_counts=True)
+    known = dict(zip(some.tolist(), frequency.tolist(), strict=True))
+    for size, count in known.items():
+        if size < 2:
+            continue
+        near = count + known.get(size - 1, 0) + known.get(size + 1, 0)
+        share, ratio = count / near, np.sqrt(1 + 1 / size)
+        most = ratio / (2 + ratio)
+        rest = 0.0
+        if share < 1:
+            rest = (1 - share) * np.log((1 - share) / (1 - most))
+        log_chance = -near * (share * np.log(share / most) + rest)
+        if share > most and log_chance < np.log(_COPIED / (size * (size - 1))):
+            return size, count
+    return 1, 0
+
+
 def _find_shared_rows(read: TrainingRows, roles: Roles) -> list[str]:
     """Raises if the tables are one; says if one holds rows of the other.
 
@@ -58,8 +152,7 @@ def _find_shared_rows(read: TrainingRows, roles: Roles) -> list[str]:
     trial, and by Jensen's inequality bounds how often a row of it is found in the log.
     """
     rows = read.rows
-    weight = rows.weights / rows.copies if roles.weights_are == "sampling" else None
-    _, kind = pm.distinct_rows(rows.cell, rows.treatment, rows.outcome, weight)
+    weight, kind = _number_kinds(rows, roles)
     copies = rows.copies
     sizes = np.stack(
         [np.bincount(kind, copies * s) for s in (~rows.is_trial, rows.is_trial)]
@@ -195,12 +288,18 @@ def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> str | None:
                 f"the covariate {name!r} holds dates, and each date is a category of its "
                 "own; give a number, such as days since a first date, or leave it out."
             )
-        return None
+        most = max(_LEAST_LABELS, 0.5 * max(part.num_rows for part in parts))
+        if len(covariate.levels) > most:
+            return (
+                f"the covariate {name!r} looks like an identifier: its values hardly "
+                "repeat; leave it out of covariates."
+            )
+        return _suspect_labels(name, parts)
     values = pd.concat([part.values.dropna() for part in parts]).to_numpy(float)
     if not np.all(values == np.round(values)):
         return None
     different = np.unique(values)
-    if len(different) < 20:
+    if len(different) < _LEAST_LABELS:
         return None
     if _are_dates(different):
         return (
@@ -227,7 +326,34 @@ def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> str | None:
             f"the covariate {name!r} looks like an identifier: its values are whole "
             "numbers that hardly repeat; leave it out of covariates."
         )
-    return None
+    return _suspect_labels(name, parts)
+
+
+def _suspect_labels(name: str, parts: Sequence[Column]) -> str | None:
+    """Says whether values recur within a table and hardly in the other, as labels do.
+
+    Values that describe people and recur in one table recur in the other one, too.
+    """
+    counts = [
+        pd.Series(part.copies, part.values.to_numpy()).groupby(level=0).sum()
+        for part in parts
+    ]
+    if len(counts) < 2 or any(len(c) < _LEAST_LABELS or c.sum() < 1 for c in counts):
+        return None
+    own, other = counts
+    shared = [
+        np.average(one.index.isin(two.index), weights=one)
+        for one, two in ((own, other), (other, own))
+    ]
+    recurring = [np.average(one > 1, weights=one) for one in counts]
+    if max(shared) > _MOST_ALONE or min(recurring) < 0.5:
+        return None
+    return (
+        f"the covariate {name!r} looks like an identifier of groups: its values recur "
+        f"within a table, and only {max(shared):.0%} of the rows have one that the other "
+        "table has, too; leave it out of covariates, or name it as groups if its rows "
+        "belong together."
+    )
 
 
 def _are_dates(different: np.ndarray) -> bool:

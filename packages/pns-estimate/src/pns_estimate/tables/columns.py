@@ -256,9 +256,11 @@ def make_covariate(
     own = [set(_text(part.values.dropna())) for part in known]
     levels = sorted(set.union(*own))
     if len(levels) > _MOST_LEVELS:
+        is_key = len(levels) > 0.5 * max(part.num_rows for part in parts)
+        kind = ", as an identifier has" if is_key else ""
         raise UserError(
-            f"the covariate {column!r} has {len(levels)} different values; leave it out "
-            "of covariates, or group its values."
+            f"the covariate {column!r} has {len(levels)} different values{kind}; leave it "
+            "out of covariates, or group its values."
         )
     return Covariate(
         column,

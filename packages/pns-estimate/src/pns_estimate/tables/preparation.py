@@ -14,7 +14,12 @@ from jaxtyping import Int
 
 from pns_estimate._errors import Setting, UserError, as_user_errors, require
 from pns_estimate.methods import get_method
-from pns_estimate.tables.checks import TableWarning, find_problems, suspect_column
+from pns_estimate.tables.checks import (
+    TableWarning,
+    find_copied_rows,
+    find_problems,
+    suspect_column,
+)
 from pns_estimate.tables.columns import (
     TwoValues,
     find_two_values,
@@ -102,6 +107,8 @@ def prepare_tables(
     found: list[Warning] = [pi.AssignmentWarning(str(w.message)) for w in caught]
     told = find_problems(read, meaning, roles, trial, comparison)
     found += [TableWarning(text) for text in [*told, *suspects]]
+    # Copies come first: the other tests take rows as independent.
+    found[:0] = [TableWarning(text) for text in find_copied_rows(read, roles)]
     for warning in found:
         warnings.warn(warning, stacklevel=3)
     weights_are = None if roles.weights is None else roles.weights_are

@@ -188,7 +188,8 @@ def trial_difference(
     means = effect_means(units.without_atoms(), member, "experimental")
     estimate, error = means.estimate.item(), means.standard_error.item()
     margin = float(stats.norm.ppf(1 - alpha / 2)) * error
-    return Difference(estimate, error, estimate - margin, estimate + margin)
+    ends = np.clip([estimate - margin, estimate + margin], -1, 1)  # of a difference
+    return Difference(estimate, error, *ends.tolist())
 
 
 def effect_means(units: HeldOutUnits, member: Member, source: Source) -> LinearMeans:

@@ -183,8 +183,9 @@ def policy_value(
         raise pb.InputError("rule", "must be shares in [0, 1], one for each row.")
     means = bound_means(units, estimand, None, source, rule)
     kappa = float(stats.norm.ppf(1 - alpha / 2))
-    value = pair_intervals([means], alpha, kappa=kappa)
     share = float(np.average(rule, weights=target_weights(units, source)))
+    limits = (share * estimand.floor, share * estimand.ceiling)
+    value = pair_intervals([means], alpha, limits, kappa)
     return PolicyValue(*(part.item() for part in value[:4]), share_treated=share)
 
 
@@ -219,6 +220,7 @@ def value_curve(
     limits = rank_limits(score, target_weights(units, source), fold)
     rules = [share_between(limits, 1 - share, 1.0) for share in points]
     means = [bound_means(units, estimand, None, source, rule) for rule in rules]
-    found = pair_intervals(means, alpha)
+    limits = (points * estimand.floor, points * estimand.ceiling)
+    found = pair_intervals(means, alpha, limits)
     bounds = (found.bound_lower, found.bound_upper)
     return ValueCurve(points, *bounds, found.lower, found.upper)

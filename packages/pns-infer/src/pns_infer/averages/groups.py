@@ -26,6 +26,8 @@ from pns_infer.averages.held_out import (
 from pns_infer.core.critical import order_statistic
 from pns_infer.core.inputs import check_at_least
 
+PerGroup = float | Float[np.ndarray, " num_groups"]
+
 
 class GroupAverages(NamedTuple):
     """Intervals of averages that hold for all groups at once, and estimated bounds.
@@ -138,7 +140,7 @@ def sorted_groups(
         benefit=benefit,
         harm=harm,
         member=member,
-        effect=effect.estimate,
+        effect=np.clip(effect.estimate, -1, 1),
         effect_error=effect.standard_error,
         gap_lower=ends[0],
         gap_upper=ends[1],
@@ -159,12 +161,13 @@ def predicted_bounds(
 def pair_intervals(
     parts: list[LinearMeans],
     alpha: float,
-    limits: tuple[float, float] = (-np.inf, np.inf),
+    limits: tuple[PerGroup, PerGroup] = (-np.inf, np.inf),
     kappa: float | None = None,
 ) -> GroupAverages:
     """Makes intervals of pairs (lower, upper) of means, by default for all at once.
 
-    Then kappa is the quantile of the greatest one-sided error, in standard errors.
+    Then kappa is the quantile of the greatest one-sided error, in standard errors. The
+    limits are what is possible, for all groups or for each.
     """
     means = stack_means(parts)
     error = means.standard_error
@@ -175,10 +178,11 @@ def pair_intervals(
         kappa = float(greatest[order_statistic(len(greatest), 1 - alpha)])
     ends = means.estimate - signs * (kappa * error + means.skew_margin(-signs, kappa))
     return GroupAverages(
-        lower=np.maximum(ends[::2], limits[0]),
-        upper=np.minimum(ends[1::2], limits[1]),
-        bound_lower=np.clip(means.estimate[::2], *limits),
-        bound_upper=np.clip(means.estimate[1::2], *limits),
+        # Adding 0 makes -0.0 of a limit 0.
+        lower=np.clip(ends[::2], *limits) + 0.0,
+        upper=np.clip(ends[1::2], *limits) + 0.0,
+        bound_lower=np.clip(means.estimate[::2], *limits) + 0.0,
+        bound_upper=np.clip(means.estimate[1::2], *limits) + 0.0,
         standard_error_lower=error[::2],
         standard_error_upper=error[1::2],
         kappa=kappa,
@@ -198,7 +202,8 @@ def _compare_ends(
     gaps = stack_means([first, last]).combine(opposite)
     error = gaps.standard_error
     z = stats.norm.ppf(1 - alpha / 2)
-    ends = gaps.estimate + z * error * np.array([-1, 1])
+    # A difference of two shares.
+    ends = np.clip(gaps.estimate + z * error * np.array([-1, 1]), -1, 1)
     p_value = stats.norm.sf(gaps.estimate[0] / error[0]) if error[0] > 0 else 1.0
     return float(ends[0]), float(ends[1]), float(p_value)
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pns_bounds as pb
 from jaxtyping import Bool, Float, Int, Num, PRNGKeyArray
+from scipy import optimize, stats
 
 from pns_infer.core import critical, inputs
 from pns_infer.core.intervals import (
@@ -145,6 +146,7 @@ def _root(
 
 
 _STRATA = 512  # simulated at a time
+_POWER = 0.8  # with which the violations that are called detectable are found
 
 
 def term_covariance(
@@ -180,6 +182,8 @@ class CompatibilityTest(NamedTuple):
     slack: Float[np.ndarray, "num_strata slacks"]  # negative = violated
     standard_error: Float[np.ndarray, "num_strata slacks"]  # of the slacks
     rejected: Bool[np.ndarray, "num_strata slacks"]  # with family-wise error alpha
+    # How far an inequality must fail, alike in all strata, to be found with at least 80%.
+    detectable: Float[np.ndarray, " slacks"]
 
 
 def compatibility_test(
@@ -222,6 +226,8 @@ def compatibility_test(
 
     every = np.ones_like(slack, bool)
     maxima = np.sort(_simulate(key, covariance, error, every, num_draws))
+    place = critical.order_statistic(num_draws, 1 - alpha)
+    detectable = [_detectable(one, float(maxima[place])) for one in error.T]
     # The slacks of all strata are the terms of one minimum.
     side = critical.Side(slack.ravel(), error.ravel(), tails=None)
     kept = critical.select_terms(
@@ -231,17 +237,34 @@ def compatibility_test(
     maxima = np.sort(_simulate(key, covariance, error, kept, num_draws))
 
     statistic = float(-ratio.min())
-    stratum, place = np.unravel_index(np.argmin(ratio), ratio.shape)
+    stratum, worst = np.unravel_index(np.argmin(ratio), ratio.shape)
     return CompatibilityTest(
         p_value=float((1 + np.sum(maxima >= statistic)) / (1 + num_draws)),
         statistic=statistic,
         stratum=int(stratum),
-        constraint=pb.CONSTRAINTS[place],
+        constraint=pb.CONSTRAINTS[worst],
         slack=slack,
         standard_error=error,
-        rejected=-ratio
-        > max(maxima[critical.order_statistic(num_draws, 1 - alpha)], 0),
+        rejected=-ratio > max(maxima[place], 0),
+        detectable=np.array(detectable),
     )
+
+
+def _detectable(
+    error: Float[np.ndarray, " num_strata"], critical_value: float
+) -> float:
+    """Finds the violation at which the greatest of independent ratios passes with 80%.
+
+    The critical value is that of all inequalities. Those with much slack are not
+    simulated in the end, which makes it smaller and the power greater.
+    """
+
+    def lacking(violation: float) -> float:
+        below = stats.norm.logcdf(critical_value - violation / error).sum()
+        return float(below - np.log(1 - _POWER))
+
+    most = (max(critical_value, 0) + stats.norm.ppf(_POWER)) * error.min()
+    return optimize.brentq(lacking, -most, 2 * most, xtol=1e-12)
 
 
 def _simulate(
