@@ -178,7 +178,8 @@ class PnsEstimator(Settings):
           treatment: the column with the treatment, two values.
           outcome: the column with the outcome, two values.
           covariates: columns that describe people; all that the tables share if None,
-            and then the tables must have the same columns.
+            with a warning that names the others. Without any, the answer is that of
+            plain frequencies.
           weights: a column of positive weights in both tables; they need not be whole.
           weights_are: 'frequency': a row of weight w counts as w people. 'sampling': a
             row stands for w people of the population, and is one person; weights of a
@@ -246,7 +247,7 @@ class PnsEstimator(Settings):
         z = z[first]
         key = jax.random.fold_in(jax.random.key(int(self.seed)), 2)
         draws = Draws(sampler, key, z, int(self.num_draws))
-        people = table[encoder.columns]
+        people = encoder.with_numbers(table)[encoder.columns]
         return Prediction(people, z, place, is_outside, sampler, draws, sample_size)
 
     intervals = _of_rows(Prediction.intervals)

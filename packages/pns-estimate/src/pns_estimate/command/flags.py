@@ -65,8 +65,8 @@ OUTCOME_REFERENCE = _text_flag(
 COVARIATES = flags.DEFINE_list(
     "covariates",
     None,
-    "Columns that describe people; all shared ones by default. A name with a comma is "
-    """quoted: --covariates='age,"height, cm"'.""",
+    "Columns that describe people; all that the tables share by default, and --covariates= "
+    """for none. A name with a comma is quoted: --covariates='age,"height, cm"'.""",
 )
 WEIGHTS = _text_flag("weights", "A column of weights in both tables.")
 WEIGHTS_ARE = flags.DEFINE_enum(

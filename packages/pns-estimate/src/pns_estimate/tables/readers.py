@@ -227,6 +227,8 @@ def _to_pandas(batch: pa.RecordBatch, schema: pa.Schema) -> pd.DataFrame:
         for column in batch.columns
     ]
     frame = pa.Table.from_arrays(columns, names=batch.schema.names).to_pandas()
+    if not columns:  # its rows count all the same
+        return pd.DataFrame(index=pd.RangeIndex(batch.num_rows))
     for column in _categories(schema) & set(frame.columns):
         frame[column] = frame[column].astype("category")
     return frame
