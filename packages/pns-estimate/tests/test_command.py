@@ -412,6 +412,79 @@ def test_weights_and_groups_reach_the_fit(folder, in_process):
     assert "counted as people" in (folder / "weighted" / "report.html").read_text()
 
 
+def test_a_key_is_carried_to_every_file_with_a_row_per_person(folder, in_process):
+    """Leading zeros are kept, and the key is no covariate although both tables have it."""
+    keys = [f"{1000 - number:05d}" for number in range(40)]
+    for name, source in (("log", "log.csv"), ("people", "people.csv")):
+        table = pd.read_csv(folder / source)
+        table.assign(customer=[keys[i % 40] for i in range(len(table))]).to_csv(
+            folder / f"{name}_keyed.csv", index=False
+        )
+    trial = pd.read_parquet(folder / "trial.parquet")
+    trial.assign(customer=range(len(trial))).to_parquet(folder / "trial_keyed.parquet")
+    (folder / "keyed").mkdir()
+    people = pd.read_csv(folder / "people_keyed.csv", dtype={"customer": str})
+    people.to_parquet(folder / "keyed" / "people.parquet")
+    tables = ("--observational=log_keyed.csv", "--experimental=trial_keyed.parquet")
+    quick = ("--method=folded", "--num_draws=200", "--id=customer")
+    done = in_process(
+        *(*tables, *FIT[2:], *quick, "--predict=people_keyed.csv"),
+        *("--gains=1,0,0,-1", "--out=keyed_run"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = folder / "keyed_run"
+    for name in ("intervals", "decisions"):
+        written = pd.read_csv(out / f"{name}.csv", dtype={"customer": str})
+        assert list(written.columns[:2]) == ["customer", "lower"]
+        assert written["customer"].tolist() == keys
+    assert pd.read_parquet(out / "intervals.parquet").index.tolist() == keys
+    assert keys[0] in done.stdout
+    assert "customer" not in pe.PnsEstimator.load(out / "model").summary_.covariates
+    page = (out / "report.html").read_text()
+    assert "Value of customer, as in intervals.csv" in page and f'"{keys[0]}"' in page
+    again = in_process(
+        *("--load=keyed_run/model", "--predict=keyed/", "--id=customer"),
+        "--out=keyed_stream",
+    )
+    assert again.returncode == 0, again.stderr
+    streamed = pd.read_parquet(folder / "keyed_stream" / "intervals.parquet")
+    text = pd.read_csv(
+        folder / "keyed_stream" / "intervals.csv", dtype={"customer": str}
+    )
+    assert streamed["customer"].tolist() == text["customer"].tolist() == keys
+    asked = in_process(*tables, *FIT[2:], *quick, "--out=keyed_trial")
+    assert asked.returncode == 0, asked.stderr  # the trial is asked about, with its key
+    written = pd.read_csv(folder / "keyed_trial" / "intervals.csv")
+    assert written["customer"].tolist() == list(range(len(trial)))
+
+
+def test_keys_that_repeat_are_told_and_those_that_are_missing_refused(
+    folder, in_process
+):
+    people = pd.read_csv(folder / "people.csv")
+    twice = people.assign(key=[f"k{number // 2}" for number in range(len(people))])
+    twice.to_csv(folder / "twice_key.csv", index=False)
+    twice.assign(key=[None, *twice["key"][1:]]).to_csv(
+        folder / "gap_key.csv", index=False
+    )
+    people.assign(lower=1).to_csv(folder / "lower_key.csv", index=False)
+    for name, key, message in (
+        (
+            "gap_key.csv",
+            "key",
+            "--id: the column 'key' of the prediction table is miss",
+        ),
+        ("lower_key.csv", "lower", "the column 'lower' cannot be the --id, because"),
+        ("people.csv", "key", "the prediction table has no column 'key'"),
+    ):
+        done = in_process(*QUICK, f"--predict={name}", f"--id={key}", "--out=o")
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+        assert "fitting" not in done.stderr and not (folder / "o").exists()
+    done = in_process(*QUICK, "--predict=twice_key.csv", "--id=key", "--out=twice_key")
+    assert done.returncode == 0, done.stderr
+    assert "the 40 rows to answer for have 20 different values of 'key'" in done.stderr
+
+
 def test_averages_groups_and_decisions_are_files(folder, in_process):
     done = in_process(
         *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=200"),

@@ -371,6 +371,7 @@ class PnsEstimator(Settings):
         people: Frame | Stream,
         question: Question,
         csv_path: Path | None = None,
+        key: str | None = None,
     ) -> StreamedAnswers:
         asked = (question.alpha, question.estimand, question.target)
         return stream_intervals(
@@ -380,6 +381,7 @@ class PnsEstimator(Settings):
             lambda some: self.predict(some).intervals(*asked),
             int(self.seed),
             csv_path,
+            key,
         )
 
     @property

@@ -83,6 +83,11 @@ ASSIGNMENT = _text_flag(
     "Chance of the treated arm in the trial: a number, or a column of it; the arms' "
     "shares by default.",
 )
+ID = _text_flag(
+    "id",
+    "A column that names the people to answer for, such as a customer number; it is no "
+    "covariate, and every file with a row per person carries it.",
+)
 GAINS = flags.DEFINE_list(
     "gains",
     None,
@@ -182,7 +187,12 @@ SECTIONS = {
         *((TREATMENT, "COLUMN"), (OUTCOME, "COLUMN"), (COVARIATES, "COLUMN,...")),
         *((TREATMENT_REFERENCE, "VALUE"), (OUTCOME_REFERENCE, "VALUE")),
         *((WEIGHTS, "COLUMN"), (WEIGHTS_ARE, ""), (GROUPS, "COLUMN")),
-        *((ASSIGNMENT, "NUMBER or COLUMN"), (MISSING, ""), (UNSEEN, "")),
+        *(
+            (ASSIGNMENT, "NUMBER or COLUMN"),
+            (ID, "COLUMN"),
+            (MISSING, ""),
+            (UNSEEN, ""),
+        ),
     ),
     "Method": (
         *((METHOD, "NAME"), (LEARNERS, "NAME,...")),

@@ -17,11 +17,13 @@ from pns_estimate._estimator import PnsEstimator
 from pns_estimate._settings import check_memory
 from pns_estimate.answers.answers import attempt
 from pns_estimate.answers.files import (
+    check_key,
     check_people,
     show,
     show_audit,
     show_averages,
     show_doubts,
+    with_key,
     write_intervals,
     write_tables,
 )
@@ -176,7 +178,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
         estimator = PnsEstimator.load(_flags.LOAD.value)
         people = _open(_flags.PREDICT, "prediction")
         check_people(people, estimator._fitted().encoder)
-        return estimator, people
+        return estimator, _named(people)
     _say("reading tables")
     estimator = PnsEstimator(
         _flags.METHOD.value,
@@ -214,7 +216,9 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
         _flags.TREATMENT_REFERENCE.value,
         _flags.OUTCOME_REFERENCE.value,
         _read_assignment(),
+        _flags.ID.value,
     )
+    people = _named(people)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", pi.AssignmentWarning)
         warnings.simplefilter("always", TableWarning)
@@ -235,7 +239,7 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
 def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
     """Reads the table that a flag names, or opens it as a stream."""
     table = open_table(
-        flag.value, name, _flags.MEMORY_GB.value, progress=True, tell=_say
+        flag.value, name, _flags.MEMORY_GB.value, True, _say, _flags.ID.value
     )
     asked = _flags.EXPERIMENTAL if _flags.PREDICT.value is None else _flags.PREDICT
     if flag is asked and isinstance(table, Stream) and _flags.GAINS.value is not None:
@@ -244,6 +248,17 @@ def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
             "streamed; give fewer of them to --predict, as one file."
         )
     return table
+
+
+def _named(people: Frame | Stream) -> Frame | Stream:
+    """Names the people to answer for by `--id`; those of a stream while they are read."""
+    key = _flags.ID.value
+    if key is None:
+        return people
+    problem = check_key(people, key)
+    if problem is not None:
+        _say(f"warning: {problem}")
+    return with_key(people, key) if isinstance(people, Frame) else people
 
 
 def _read_assignment() -> float | str | None:
@@ -317,7 +332,7 @@ def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -
                 f"no intervals.csv: {size:,} people, and it is for {_CSV_ROWS:,} at most"
             )
         written = estimator._write_intervals(
-            path, people, question, None if is_long else text
+            path, people, question, None if is_long else text, _flags.ID.value
         )
         question = dataclasses.replace(question, about=f"a sample of {question.about}")
         answers = estimator.answers(written.sample, question, decision, audit)

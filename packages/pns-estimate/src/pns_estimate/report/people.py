@@ -89,7 +89,7 @@ def _draw_named(
     intervals: pd.DataFrame, label: str, limits: tuple[float, float]
 ) -> Any:
     ordered = intervals.sort_values(["lower", "upper"])
-    names = [f"row {name}" for name in ordered.index]
+    names = [f"{ordered.index.name or 'row'} {name}" for name in ordered.index]
     title = f"Interval of each person: {label}"
     return draw_intervals(ordered, names, title, xlim=limits, xlabel="probability")
 
@@ -172,7 +172,8 @@ def hold_data(
             }
         )
     rows = [str(name) for name in index[chosen]]
-    return {"total": len(index), "rows": rows, "estimands": estimands}
+    key = str(index.name or "row")
+    return {"total": len(index), "key": key, "rows": rows, "estimands": estimands}
 
 
 def _terms(

@@ -160,7 +160,7 @@ def _choose_covariates(
     tables: Sequence[Frame | Stream], roles: Roles, covariates: Sequence[str] | None
 ) -> list[str]:
     """Returns the covariates' names; raises unless all columns are there as they should."""
-    special = [*roles.columns, roles.groups, roles.assignment_column]
+    special = [*roles.columns, roles.groups, roles.assignment_column, roles.id]
     for table in tables:
         require_columns(table, roles.columns)
     is_list = not isinstance(covariates, str)

@@ -149,12 +149,14 @@ def open_table(
     memory_gb: float,
     progress: bool = False,
     tell: Callable[[str], None] | None = None,
+    key: str | None = None,
 ) -> Frame | Stream:
     """Reads a table, or opens it as a stream if it is meant to be one.
 
     A `pyarrow.dataset.Dataset` and a folder of Parquet files are streamed; so is one
     Parquet file that a fit in memory would need more than `memory_gb` for. A table that
-    was opened before is returned as it is; anything else is read by `read_table`.
+    was opened before is returned as it is; anything else is read by `read_table`, which
+    explains `key`.
     """
     if isinstance(source, Frame | Stream):
         return source
@@ -166,7 +168,7 @@ def open_table(
         elif path.suffix.lower() == ".parquet" and _is_large(path, memory_gb):
             dataset = ds.dataset(path, format="parquet")
     if dataset is None:
-        return Frame(name, read_table(source, name, tell))
+        return Frame(name, read_table(source, name, tell, key))
     stream = Stream(name, dataset, progress)
     check_shape(pd.Index(dataset.schema.names), stream.num_rows(), name)
     return stream

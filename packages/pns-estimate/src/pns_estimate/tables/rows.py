@@ -40,6 +40,7 @@ class Roles(NamedTuple):
     # The probability of the treated arm: a number, the column of the trial that holds
     # it, or None.
     assignment: Any = None
+    id: str | None = None  # the column that names people, or None
 
     @property
     def assignment_column(self) -> str | None:

@@ -119,8 +119,8 @@
     if (at < 0) {
       const near = held.rows.filter((name) => name.startsWith(wanted)).slice(0, 8);
       return answer.replaceChildren(make("p", near.length
-        ? `No row ${wanted}; rows that start so: ${near.join(", ")}.`
-        : `No row ${wanted} on this page.`));
+        ? `No ${held.key} ${wanted}; those that start so: ${near.join(", ")}.`
+        : `No ${held.key} ${wanted} on this page.`));
     }
     const list = make("ul");
     list.append(...held.estimands.map((one) => describe(one, at)));
@@ -129,7 +129,7 @@
     const differ = held.estimands[0].columns.disagreement?.[at];
     if (differ != null)
       list.append(make("li", `Learners differ by ${(100 * differ).toFixed(1)} points.`));
-    answer.replaceChildren(make("p", `Row ${wanted}`), list);
+    answer.replaceChildren(make("p", `${held.key[0].toUpperCase()}${held.key.slice(1)} ${wanted}`), list);
   };
   field.addEventListener("input", find);
 
@@ -139,7 +139,7 @@
   const csv = document.getElementById("people-csv");
   csv.download = "people.csv";
   csv.addEventListener("click", () => {
-    const lines = [["row", "estimand", ...names].join(",")];
+    const lines = [[/[",\n]/.test(held.key) ? quote(held.key) : held.key, "estimand", ...names].join(",")];
     for (const { name, columns } of held.estimands)
       held.rows.forEach((row, at) => lines.push([quote(row), name, ...names.map(
         (column) => quote(columns[column][at]))].join(",")));
