@@ -3,6 +3,8 @@
 import collections
 import errno
 import gc
+import hashlib
+import importlib.metadata
 import inspect
 import json
 import os
@@ -485,6 +487,84 @@ def test_keys_that_repeat_are_told_and_those_that_are_missing_refused(
     assert "the 40 rows to answer for have 20 different values of 'key'" in done.stderr
 
 
+def test_a_run_is_run_again_from_its_config_and_flags_beside_it_win(folder, in_process):
+    asked = ("--alpha=0.1", "--estimand=harm", "--covariates=age,member")
+    first = in_process(*QUICK, *asked, "--seed=3", "--out=once_more")
+    assert first.returncode == 0, first.stderr
+    path = folder / "once_more" / "config.json"
+    again = in_process(f"--config={path}", "--out=once_again")
+    assert again.returncode == 0, again.stderr
+    assert "warning" not in again.stderr
+    for name in ("intervals.csv", "averages.csv", "subgroups.csv"):
+        runs = [folder / run / name for run in ("once_more", "once_again")]
+        assert runs[0].read_bytes() == runs[1].read_bytes(), name
+    other = in_process(
+        f"--config={path}", "--seed=4", "--covariates=", "--out=once_other"
+    )
+    assert other.returncode == 0, other.stderr
+    config = json.loads((folder / "once_other" / "config.json").read_text())
+    assert config["seed"] == 4 and config["alpha"] == 0.1 and not config["covariates"]
+
+
+def test_the_config_holds_versions_hashes_and_resolved_columns(folder, in_process):
+    done = in_process(*QUICK, "--out=told")
+    assert done.returncode == 0, done.stderr
+    path = folder / "told" / "config.json"
+    config = json.loads(path.read_text())
+    assert config["covariates"] == ["age", "member", "region"]  # none was named
+    resolved = config["resolved"]
+    assert resolved["covariates"]["region"] == ["north", "south", "west"]
+    assert resolved["treatment"] == {"0": 0, "1": 1}
+    assert resolved["rows"] == {"observational": 3000, "experimental": 2000}
+    entry = config["files"]["observational"]
+    whole = hashlib.sha256((folder / "log.csv").read_bytes()).hexdigest()
+    assert entry == {"path": "log.csv", "sha256": whole}
+    assert config["versions"]["pns-estimate"] == importlib.metadata.version(
+        "pns-estimate"
+    )
+    changed = {
+        **config,
+        "files": {"observational": {**entry, "sha256": "0"}},
+        "versions": {**config["versions"], "jax": "0.0.1"},
+    }
+    path.write_text(json.dumps(changed))
+    again = in_process("--config=told/config.json", "--out=told_again")
+    assert again.returncode == 0, again.stderr
+    assert (
+        "warning: log.csv has changed since told/config.json was written."
+        in again.stderr
+    )
+    assert "warning: told/config.json was written with jax 0.0.1; num" in again.stderr
+
+
+def test_a_config_that_cannot_be_used_is_one_line(folder, in_process):
+    for text, message in (
+        ("{", "bad.json is not valid JSON; give another file."),
+        ("[]", "bad.json is not the config.json of a run; give another file."),
+        ('{"sed": 1}', "bad.json has the setting 'sed', which this version does not"),
+        ('{"seed": "x"}', "--seed in bad.json cannot be 'x'; see --help."),
+        ('{"seed": -1}', "--seed in bad.json cannot be -1; see --help."),
+        ('{"target": "all"}', "--target in bad.json cannot be 'all'; see --help."),
+        ('{"covariates": "age"}', "--covariates in bad.json cannot be 'age'; see"),
+        ('{"treatment": ["x"]}', "--treatment in bad.json cannot be ['x']; see"),
+        ("{}", "--observational, --experimental, --treatment, --outcome must"),
+    ):
+        (folder / "bad.json").write_text(text)
+        done = in_process("--config=bad.json", "--out=o")
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) == 1 and not (folder / "o").exists()
+    done = in_process("--config=none.json", "--out=o")
+    assert done.stderr == (
+        "pns-estimate: none.json cannot be read: No such file or directory.\n"
+    )
+
+
+def test_the_version_is_printed_whatever_else_is_given(in_process):
+    done = in_process("--version", "--alpha=x")
+    version = importlib.metadata.version("pns-estimate")
+    assert done == (0, f"pns-estimate {version}\n", "")
+
+
 def test_averages_groups_and_decisions_are_files(folder, in_process):
     done = in_process(
         *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=200"),
@@ -846,7 +926,7 @@ def test_the_learners_that_are_asked_for_are_stacked_and_no_others(folder, in_pr
 
 
 def test_help_and_mistakes_in_flags_import_nothing_heavy():
-    for argument, code in (("--help", 0), ("--alpha=x", 2)):
+    for argument, code in (("--help", 0), ("--version", 0), ("--alpha=x", 2)):
         program = (
             "import sys\n"
             "from pns_estimate.command import main as _command\n"

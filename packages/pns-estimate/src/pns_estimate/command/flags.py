@@ -32,6 +32,10 @@ From a model that was fitted before, for other people, with no training data:
 
   pns-estimate --load run/model --predict others.csv --out others/
 
+The same run again, with another seed:
+
+  pns-estimate --config run/config.json --seed 1 --out again/
+
 Writes intervals.parquet, intervals.csv, report.html, summary.json, config.json and model/ to
 --out; after a fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With
 --gains, whom to treat: decisions.csv, and what that is worth: values.csv.
@@ -161,6 +165,12 @@ AUDIT = flags.DEFINE_bool(
     "Draw tables from the fit, fit them again and report how often intervals cover the "
     "truth there; takes about as long as the fit. For --method=crossfit.",
 )
+CONFIG = _text_flag(
+    "config",
+    "The config.json of a run: all settings are as in that run, except those given beside "
+    "it, and --out. Paths in it are read from the current folder.",
+)
+VERSION = flags.DEFINE_bool("version", False, "Print the version, and do nothing else.")
 DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
 DISTRIBUTED = flags.DEFINE_bool(
     "distributed",
@@ -206,7 +216,10 @@ SECTIONS = {
         *((GAINS, "NUMBER,..."), (COST, "NUMBER"), (BUDGET, "NUMBER")),
         (CRITERION, ""),
     ),
-    "Output": ((OUT, "FOLDER"), (DEBUG, "")),
+    "Output": (
+        *((OUT, "FOLDER"), (CONFIG, "FILE")),
+        *((VERSION, ""), (DEBUG, "")),
+    ),
     "Several processes": (
         *((DISTRIBUTED, ""), (COORDINATOR_ADDRESS, "HOST:PORT")),
         *((NUM_PROCESSES, "NUMBER"), (PROCESS_ID, "NUMBER")),

@@ -5,6 +5,7 @@ What it does then is in `run`, which is imported only if something is to be done
 
 import _thread
 import functools
+import importlib.metadata
 import os
 import queue
 import signal
@@ -152,6 +153,9 @@ def run(argv: list[str] | None = None) -> None:
     argv = sys.argv if argv is None else argv
     if _flags.is_help(argv[1:]):
         print(_flags.help_text())
+        sys.exit(0)
+    if "--version" in argv[1:]:
+        print(f"pns-estimate {importlib.metadata.version('pns-estimate')}")
         sys.exit(0)
     with Interrupts() as interrupts:
         main = functools.partial(_guarded, interrupts)

@@ -3,9 +3,9 @@
 import dataclasses
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pns_infer as pi
 import pns_models as pm
@@ -35,6 +35,12 @@ from pns_estimate.answers.question import (
     check_decision,
 )
 from pns_estimate.command import flags as _flags
+from pns_estimate.command.config import (
+    find_changes,
+    hash_inputs,
+    make_config,
+    read_config,
+)
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,
     MODEL,
@@ -169,8 +175,10 @@ def _check_draws(method: Method, alpha: float) -> None:
         )
 
 
-def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
-    """Fits and saves, or loads; returns the estimator and the people to answer for.
+def _estimate(
+    out: Path, config: Mapping[str, Any]
+) -> tuple[PnsEstimator, Frame | Stream, dict[str, Any]]:
+    """Fits and saves, or loads; returns people to answer for and what was read, too.
 
     All that can be wrong with tables and people is found before the fit.
     """
@@ -178,7 +186,7 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
         estimator = PnsEstimator.load(_flags.LOAD.value)
         people = _open(_flags.PREDICT, "prediction")
         check_people(people, estimator._fitted().encoder)
-        return estimator, _named(people)
+        return estimator, _named(people), _hash_inputs(config)
     _say("reading tables")
     estimator = PnsEstimator(
         _flags.METHOD.value,
@@ -191,12 +199,23 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
         checkpoint_dir=out / CHECKPOINTS,
     )
     prepared, people = _prepare(estimator)
+    files = _hash_inputs(config)
     rows = [f"{number:,}" for number in prepared.read.num_rows.values()]
     _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
     estimator._fit_prepared(prepared)
     if pm.is_writer():
         estimator.save(out / MODEL)
-    return estimator, people
+    return estimator, people, files
+
+
+def _hash_inputs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Hashes what was read, and says what differs from the run that is run again."""
+    if not pm.is_writer():
+        return {}
+    files = hash_inputs()
+    for change in find_changes(config, files):
+        _say(f"warning: {change}")
+    return files
 
 
 def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
@@ -298,16 +317,17 @@ def answer(arguments: Sequence[str]) -> None:
 
     Arguments are what the command line has beside the flags, the program first.
     """
+    config = read_config()
     out = _check_flags(arguments[1:])
     _join_processes()
     use_compilation_cache()
     if not pm.is_writer():
-        _estimate(out)
+        _estimate(out, config)
         return
     with run_folder(out):
-        estimator, people = _estimate(out)
+        estimator, people, files = _estimate(out, config)
         try:
-            answers = _write_answers(estimator, people, out)
+            answers = _write_answers(estimator, people, out, files)
         except BaseException:
             if _flags.LOAD.value is None:
                 _say(f"the fitted model is kept: --load {out / MODEL}")
@@ -315,7 +335,9 @@ def answer(arguments: Sequence[str]) -> None:
     print(answers)
 
 
-def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -> str:
+def _write_answers(
+    estimator: PnsEstimator, people: Frame | Stream, out: Path, files: dict[str, Any]
+) -> str:
     """Writes all but the model; returns what to print."""
     question, decision = _read_question(), _read_decision()
     audit = None
@@ -345,7 +367,10 @@ def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -
     _say("report")
     write_report(out / "report.html", answers)
     write_numbers(out / "summary.json", answers)
-    write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
+    is_fit = _flags.LOAD.value is None
+    write_json(
+        out / "config.json", make_config(estimator._fitted(), files, is_fit=is_fit)
+    )
     if answers.summary.compatibility.is_contradiction:
         _say("warning: the two tables contradict each other; see the report.")
     averages = show_averages(answers)
