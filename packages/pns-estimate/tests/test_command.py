@@ -559,6 +559,53 @@ def test_a_config_that_cannot_be_used_is_one_line(folder, in_process):
     )
 
 
+def test_a_check_says_what_a_fit_would_do_and_writes_nothing(
+    folder, in_process, monkeypatch
+):
+    monkeypatch.setattr(pe.PnsEstimator, "_fit_prepared", pytest.fail)
+    pd.read_csv(folder / "log.csv").assign(note="a").to_csv(
+        folder / "noted.csv", index=False
+    )
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    done = in_process(
+        *(*FIT[1:], "--observational=noted.csv", "--predict=people.csv", "--check"),
+        "--out=unwritten",
+    )
+    assert done.returncode == 0 and not done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:8] == [
+        "observational table: 3,000 rows",
+        "experimental table: 2,000 rows",
+        "treatment: x = 1 against 0",
+        "outcome: y = 1 against 0",
+        "covariates: 3, encoded as 5 columns",
+        "  age: a number, 20 to 69 in both tables",
+        "  member: a number, 0 to 1 in both tables",
+        "  region: 3 categories: north, south, west",
+    ]
+    assert "method: crossfit, 5 folds" in lines
+    assert "people to answer for: 40" in lines
+    (learners,) = [line for line in lines if line.startswith("learners: ")]
+    assert "boosted trees" in learners and "networks" not in learners
+    assert any("left out: networks of" in line and "6,000" in line for line in lines)
+    (warning,) = [line for line in lines if line.startswith("warning: ")]
+    assert "'note' of the observational table" in warning
+    assert lines[-2].startswith("about ") and lines[-2].endswith(" on two cores")
+    assert lines[-1] == "nothing was fitted, and nothing was written"
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+    assert in_process(*FIT, "--check", "--learners=ridge").returncode == 0  # no --out
+
+
+def test_a_check_finds_the_mistakes_that_a_run_finds(folder, in_process):
+    _write_odd_tables(folder)
+    done = in_process(*FIT, "--predict=no_region.csv", "--check")
+    assert done.returncode == 2 and "has no column 'region'" in done.stderr
+    full = in_process(*FIT, "--check", "--out=people.csv")
+    assert full.returncode == 2 and "is not an empty folder" in full.stderr
+    done = in_process("--load=nowhere", "--predict=people.csv", "--check")
+    assert done.returncode == 2 and "holds no model" in done.stderr
+
+
 def test_the_version_is_printed_whatever_else_is_given(in_process):
     done = in_process("--version", "--alpha=x")
     version = importlib.metadata.version("pns-estimate")

@@ -12,8 +12,10 @@ import pandas as pd
 import pns_infer as pi
 import pns_models as pm
 
+from pns_estimate._duration import fit_steps
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._fit import fit_tables
+from pns_estimate._progress import watch
 from pns_estimate._settings import Settings, check_memory, check_settings
 from pns_estimate._state import (
     Compatibility,
@@ -218,7 +220,9 @@ class PnsEstimator(Settings):
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
         # Nothing is kept before all of it worked: a fit that fails changes nothing.
-        self._state, self._population = fit_tables(prepared, self.get_params())
+        steps = fit_steps(self.method, self.recipe, *prepared.rows.z.shape)
+        with watch(steps, show=self.progress):
+            self._state, self._population = fit_tables(prepared, self.get_params())
         self._sample = prepared.read.sample
         return self
 

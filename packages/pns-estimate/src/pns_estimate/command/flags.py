@@ -32,6 +32,8 @@ From a model that was fitted before, for other people, with no training data:
 
   pns-estimate --load run/model --predict others.csv --out others/
 
+What would that do, and for how long? With --check nothing is fitted or written.
+
 The same run again, with another seed:
 
   pns-estimate --config run/config.json --seed 1 --out again/
@@ -170,6 +172,12 @@ CONFIG = _text_flag(
     "The config.json of a run: all settings are as in that run, except those given beside "
     "it, and --out. Paths in it are read from the current folder.",
 )
+CHECK = flags.DEFINE_bool(
+    "check",
+    False,
+    "Read and check everything, say what a fit would do and about how long it would take, "
+    "and write nothing.",
+)
 VERSION = flags.DEFINE_bool("version", False, "Print the version, and do nothing else.")
 DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
 DISTRIBUTED = flags.DEFINE_bool(
@@ -218,7 +226,7 @@ SECTIONS = {
     ),
     "Output": (
         *((OUT, "FOLDER"), (CONFIG, "FILE")),
-        *((VERSION, ""), (DEBUG, "")),
+        *((CHECK, ""), (VERSION, ""), (DEBUG, "")),
     ),
     "Several processes": (
         *((DISTRIBUTED, ""), (COORDINATOR_ADDRESS, "HOST:PORT")),

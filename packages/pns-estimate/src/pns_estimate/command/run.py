@@ -1,9 +1,9 @@
 """What the command `pns-estimate` does once its flags are read."""
 
 import dataclasses
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +12,10 @@ import pns_models as pm
 from absl import flags
 
 from pns_estimate._compilation_cache import use_compilation_cache
+from pns_estimate._duration import AUDIT, INTERVALS, REPORT, answer_steps, fit_steps
 from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
+from pns_estimate._progress import Step, begin, say, watch
 from pns_estimate._settings import check_memory
 from pns_estimate.answers.answers import attempt
 from pns_estimate.answers.files import (
@@ -35,6 +37,7 @@ from pns_estimate.answers.question import (
     check_decision,
 )
 from pns_estimate.command import flags as _flags
+from pns_estimate.command.check import describe_check
 from pns_estimate.command.config import (
     find_changes,
     hash_inputs,
@@ -74,13 +77,14 @@ _CSV_ROWS = 200_000  # of streamed people; more are written as Parquet alone
 
 def _say(text: str) -> None:
     if pm.is_writer():
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
 
-def _check_flags(arguments: Sequence[str]) -> Path:
+def _check_flags(arguments: Sequence[str]) -> Path | None:
+    """Raises unless the flags fit together; returns where to write, if anything is."""
     if arguments:
         raise UserError(f"only flags are taken, got {list(arguments)}; see --help.")
-    if _flags.OUT.value is None:
+    if _flags.OUT.value is None and not _flags.CHECK.value:
         raise UserError("say where to write with --out; see --help.")
     if _flags.LOAD.value is not None:
         given = [f"--{flag.name}" for flag in (*_NEEDED, *_FOR_FITS) if flag.present]
@@ -99,6 +103,8 @@ def _check_flags(arguments: Sequence[str]) -> Path:
             Setting("audit"), " is for ", Setting("method", "crossfit"), "."
         )
     _check_question()
+    if _flags.OUT.value is None:
+        return None
     out = Path(_flags.OUT.value)
     if not _flags.DISTRIBUTED.value and not _flags.PROCESS_ID.value:
         check_run_folder(out)  # else only the process that writes can tell
@@ -176,19 +182,46 @@ def _check_draws(method: Method, alpha: float) -> None:
 
 
 def _estimate(
-    out: Path, config: Mapping[str, Any]
+    out: Path, config: Mapping[str, Any], bar: ExitStack
 ) -> tuple[PnsEstimator, Frame | Stream, dict[str, Any]]:
     """Fits and saves, or loads; returns people to answer for and what was read, too.
 
-    All that can be wrong with tables and people is found before the fit.
+    All that can be wrong with tables and people is found before the fit. What shows the
+    progress of the run is entered into `bar`.
     """
     if _flags.LOAD.value is not None:
-        estimator = PnsEstimator.load(_flags.LOAD.value)
-        people = _open(_flags.PREDICT, "prediction")
-        check_people(people, estimator._fitted().encoder)
-        return estimator, _named(people), _hash_inputs(config)
+        estimator, people, warned = _load()
+        for warning in warned:
+            _say(f"warning: {warning}")
+        files = _hash_inputs(config)
+        _watch(bar, answer_steps(people.num_rows()))
+        return estimator, people, files
     _say("reading tables")
-    estimator = PnsEstimator(
+    estimator = _make_estimator(out / CHECKPOINTS)
+    prepared, people, warned = _prepare(estimator)
+    for warning in warned:
+        _say(f"warning: {warning}")
+    files = _hash_inputs(config)
+    rows = [f"{number:,}" for number in prepared.read.num_rows.values()]
+    _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
+    asked = answer_steps(people.num_rows())
+    _watch(bar, [*_fit_steps(estimator, prepared), *asked])
+    estimator._fit_prepared(prepared)
+    if pm.is_writer():
+        estimator.save(out / MODEL)
+    return estimator, people, files
+
+
+def _load() -> tuple[PnsEstimator, Frame | Stream, list[str]]:
+    """Loads the model, and opens the people to answer for; returns warnings, too."""
+    estimator = PnsEstimator.load(_flags.LOAD.value)
+    people = _open(_flags.PREDICT, "prediction")
+    check_people(people, estimator._fitted().encoder)
+    return estimator, *_named(people)
+
+
+def _make_estimator(checkpoints: Path | None) -> PnsEstimator:
+    return PnsEstimator(
         _flags.METHOD.value,
         recipe=_read_recipe(),
         num_draws=_flags.DRAWS.value,
@@ -196,16 +229,32 @@ def _estimate(
         missing=cast(Missing, _flags.MISSING.value),  # the flag allows no other values
         unseen=cast(Unseen, _flags.UNSEEN.value),
         progress=pm.is_writer(),
-        checkpoint_dir=out / CHECKPOINTS,
+        checkpoint_dir=checkpoints,
     )
-    prepared, people = _prepare(estimator)
-    files = _hash_inputs(config)
-    rows = [f"{number:,}" for number in prepared.read.num_rows.values()]
-    _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
-    estimator._fit_prepared(prepared)
-    if pm.is_writer():
-        estimator.save(out / MODEL)
-    return estimator, people, files
+
+
+def _check() -> str:
+    """Does everything that comes before a fit; says what the fit would do."""
+    if _flags.LOAD.value is not None:
+        _, people, warned = _load()
+        lines = [f"the model can answer for all {people.num_rows():,} people"]
+        lines += [f"warning: {text}" for text in warned]
+        return "\n".join([*lines, "nothing was written"])
+    estimator = _make_estimator(None)
+    prepared, people, warned = _prepare(estimator)
+    size = people.num_rows()
+    steps = [*_fit_steps(estimator, prepared), *answer_steps(size)]
+    return describe_check(estimator, prepared, size, warned, steps)
+
+
+def _watch(bar: ExitStack, steps: Sequence[Step]) -> None:
+    bar.enter_context(watch(steps, show=pm.is_writer(), lines=True))
+
+
+def _fit_steps(estimator: PnsEstimator, prepared: PreparedTables) -> list[Step]:
+    size = prepared.rows.z.shape
+    audit = _flags.AUDIT.value
+    return fit_steps(estimator.method, estimator.recipe, *size, audit=audit)
 
 
 def _hash_inputs(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,8 +267,10 @@ def _hash_inputs(config: Mapping[str, Any]) -> dict[str, Any]:
     return files
 
 
-def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
-    """Reads and checks the tables and the people to answer for."""
+def _prepare(
+    estimator: PnsEstimator,
+) -> tuple[PreparedTables, Frame | Stream, list[str]]:
+    """Reads and checks the tables and the people to answer for; returns warnings, too."""
     assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
     experimental = _open(_flags.EXPERIMENTAL, "experimental")
     observational = _open(_flags.OBSERVATIONAL, "observational")
@@ -237,7 +288,7 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
         _read_assignment(),
         _flags.ID.value,
     )
-    people = _named(people)
+    people, repeated = _named(people)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", pi.AssignmentWarning)
         warnings.simplefilter("always", TableWarning)
@@ -248,11 +299,9 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
             estimator.get_params(),
             _flags.MEMORY_GB.value,
         )
-    for warning in caught:
-        _say(f"warning: {warning.message}")
     if _flags.PREDICT.value is not None:
         check_people(people, prepared.meaning.encoder)
-    return prepared, people
+    return prepared, people, [*map(str, (each.message for each in caught)), *repeated]
 
 
 def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
@@ -269,15 +318,17 @@ def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
     return table
 
 
-def _named(people: Frame | Stream) -> Frame | Stream:
-    """Names the people to answer for by `--id`; those of a stream while they are read."""
+def _named(people: Frame | Stream) -> tuple[Frame | Stream, list[str]]:
+    """Names the people to answer for by `--id`; those of a stream while they are read.
+
+    Returns warnings, too.
+    """
     key = _flags.ID.value
     if key is None:
-        return people
+        return people, []
     problem = check_key(people, key)
-    if problem is not None:
-        _say(f"warning: {problem}")
-    return with_key(people, key) if isinstance(people, Frame) else people
+    named = with_key(people, key) if isinstance(people, Frame) else people
+    return named, [] if problem is None else [problem]
 
 
 def _read_assignment() -> float | str | None:
@@ -319,13 +370,16 @@ def answer(arguments: Sequence[str]) -> None:
     """
     config = read_config()
     out = _check_flags(arguments[1:])
+    if out is None or _flags.CHECK.value:
+        print(_check())
+        return
     _join_processes()
     use_compilation_cache()
     if not pm.is_writer():
-        _estimate(out, config)
+        _estimate(out, config, ExitStack())
         return
-    with run_folder(out):
-        estimator, people, files = _estimate(out, config)
+    with run_folder(out), ExitStack() as bar:
+        estimator, people, files = _estimate(out, config, bar)
         try:
             answers = _write_answers(estimator, people, out, files)
         except BaseException:
@@ -342,9 +396,11 @@ def _write_answers(
     question, decision = _read_question(), _read_decision()
     audit = None
     if _flags.AUDIT.value:
+        begin(AUDIT)
         _say("audit: fitting tables drawn from the fit")
         audit = attempt(lambda: estimator.audit(1, question.alpha, question.estimand))
     size = people.num_rows()
+    begin(INTERVALS)
     _say(f"intervals for {size:,} people")
     path, text = out / "intervals.parquet", out / "intervals.csv"
     if isinstance(people, Stream):
@@ -364,6 +420,7 @@ def _write_answers(
         write_intervals(out, answers)
         first = next(iter(answers.intervals.values())).head()
     write_tables(out, answers)
+    begin(REPORT)
     _say("report")
     write_report(out / "report.html", answers)
     write_numbers(out / "summary.json", answers)

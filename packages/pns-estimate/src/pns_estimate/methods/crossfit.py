@@ -13,6 +13,7 @@ import pns_models as pm
 from jaxtyping import Int
 
 from pns_estimate._errors import UserError
+from pns_estimate._progress import begin
 from pns_estimate.methods.cells import (
     LEAST_CELL_SIZE,
     are_cells_shared,
@@ -53,6 +54,28 @@ class CrossFitRecipe:
         return {**vars(self), "learners": [repr(each) for each in self.learners]}
 
 
+def name_step(learner: pm.Learner) -> str:
+    """Names the step of a run in which a learner is fitted."""
+    return f"fitting {learner.name}"
+
+
+class _Watched:
+    """A learner that says when it is fitted."""
+
+    def __init__(self, learner: pm.Learner):
+        """Wraps a learner; in checkpoints it is the same one."""
+        self._learner, self.name = learner, learner.name
+
+    def __repr__(self) -> str:
+        """Says which learner it is."""
+        return repr(self._learner)
+
+    def fit(self, key: jax.Array, resamples: pm.Resamples, context: Any) -> pm.Members:
+        """Fits members."""
+        begin(name_step(self._learner))
+        return self._learner.fit(key, resamples, context)
+
+
 @dataclasses.dataclass(frozen=True)
 class CrossFitMethod:
     """Fits the stack, and judges it by what its members did not see."""
@@ -89,7 +112,7 @@ class CrossFitMethod:
         result = pm.cross_fit(
             keys.train,
             folded,
-            recipe.learners if varies else _WITHOUT_COVARIATES,
+            [*map(_Watched, recipe.learners if varies else _WITHOUT_COVARIATES)],
             recipe.members_per_fold,
             progress,
             checkpoint_dir,

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import tqdm
 
 from pns_estimate._errors import UserError
+from pns_estimate._progress import advance, is_watched
 from pns_estimate.tables.columns import Column, no_column
 from pns_estimate.tables.files import check_shape, first_line, read_table
 
@@ -96,7 +97,7 @@ class Stream:
 
     def frames(self, columns: Sequence[str], doing: str) -> Iterator[pd.DataFrame]:
         """Yields batches of some columns, whose index counts the rows of the table."""
-        show = self.progress and sys.stderr.isatty()
+        show = self.progress and sys.stderr.isatty() and not is_watched()
         bar = tqdm.tqdm(
             total=self.num_rows(),
             desc=f"{doing}: {self.name}",
@@ -118,6 +119,7 @@ class Stream:
                     start += len(frame)
                     yield frame
                     bar.update(len(frame))
+                    advance(start / bar.total)
 
 
 def _own_columns(schema: pa.Schema) -> list[str]:
