@@ -606,6 +606,40 @@ def test_a_check_finds_the_mistakes_that_a_run_finds(folder, in_process):
     assert done.returncode == 2 and "holds no model" in done.stderr
 
 
+@pytest.mark.slow  # nothing is compiled before
+def test_stderr_holds_our_own_lines_alone_where_home_cannot_be_written(folder):
+    home = {"HOME": "/dev/null", "PATH": os.environ["PATH"]}
+    code = (
+        "import sys, threading, errno\n"
+        "sys.path.insert(0, sys.argv.pop())\n"
+        "import small_tables\n"
+        "from pns_estimate.command import main\n"
+        "def fail(): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "def quiet(quiet=main._quiet):\n"
+        "    quiet()\n"
+        "    thread = threading.Thread(target=fail)\n"  # as those of Orbax
+        "    thread.start(); thread.join()\n"
+        "main._quiet = quiet\n"
+        "main.run()"
+    )
+    arguments = (*QUICK, "--out=homeless", str(Path(__file__).parent))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        "reading tables",
+        "fitting: folded, 3,000 + 2,000 rows",
+        "intervals for 40 people",
+        "report",
+    ]
+
+
 def test_the_version_is_printed_whatever_else_is_given(in_process):
     done = in_process("--version", "--alpha=x")
     version = importlib.metadata.version("pns-estimate")
