@@ -590,7 +590,7 @@ def test_a_check_says_what_a_fit_would_do_and_writes_nothing(
     assert any("left out: networks of" in line and "6,000" in line for line in lines)
     (warning,) = [line for line in lines if line.startswith("warning: ")]
     assert "'note' of the observational table" in warning
-    assert lines[-2].startswith("about ") and lines[-2].endswith(" on two cores")
+    assert re.fullmatch(r"about \d+ (to|seconds to) \d+ \w+ on two cores", lines[-2])
     assert lines[-1] == "nothing was fitted, and nothing was written"
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
     assert in_process(*FIT, "--check", "--learners=ridge").returncode == 0  # no --out

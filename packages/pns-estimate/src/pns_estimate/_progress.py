@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tqdm
 
-_BAR = "{desc}: {percentage:3.0f}%|{bar}|{postfix}"
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| "
 _TICK = 0.5  # seconds between looks at the bar
 _HEARTBEAT = 60.0  # seconds between lines where there is no terminal
 _MOST = 0.95  # of a step, as long as it is not known to have ended
@@ -129,7 +129,8 @@ def watch(steps: Sequence[Step], *, show: bool, lines: bool = False) -> Iterator
 
 
 def _draw(progress: Progress, ended: threading.Event) -> None:
-    bar = tqdm.tqdm(total=1.0, bar_format=_BAR, leave=False, dynamic_ncols=True)
+    look = {"bar_format": _BAR, "leave": False, "dynamic_ncols": True}
+    bar = tqdm.tqdm(total=1.0, desc=progress.name, **look)
     with bar:
         while not ended.wait(_TICK):
             with _lock:
@@ -137,7 +138,8 @@ def _draw(progress: Progress, ended: threading.Event) -> None:
                 name = progress.name
             bar.n = max(bar.n, share)  # it never goes back
             bar.set_description_str(name, refresh=False)
-            bar.set_postfix_str(f"about {show_seconds(left)} left")
+            bar.bar_format = _BAR + f"about {show_seconds(left)} left"
+            bar.refresh()
 
 
 def _write_lines(progress: Progress, ended: threading.Event) -> None:

@@ -41,11 +41,13 @@ def describe_check(
     lines += [f"warning: {text}" for text in warnings] or ["no warnings"]
     seconds = sum(step.seconds for step in steps)
     low, high = show_seconds(seconds / _ROUGHLY), show_seconds(seconds * _ROUGHLY)
-    lines.append(
-        f"about {high} on two cores, or less"
-        if low == high or seconds < 20
-        else f"about {low} to {high} on two cores"
-    )
+    if seconds < 20:
+        time = f"less than {show_seconds(max(seconds * _ROUGHLY, 10))}"
+    elif low.split()[-1] == high.split()[-1]:  # 20 to 80 seconds
+        time = f"about {low.split()[0]} to {high}"
+    else:
+        time = f"about {low} to {high}"
+    lines.append(f"{time} on two cores")
     return "\n".join([*lines, "nothing was fitted, and nothing was written"])
 
 
