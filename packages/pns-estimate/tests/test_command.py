@@ -709,6 +709,24 @@ def test_the_question_of_the_command_reaches_the_report(folder, in_process):
     assert summary["people"] == 40 and 0 <= summary["surely_above"] <= 40
 
 
+def test_labels_of_the_command_reach_the_report_and_stdout(folder, in_process):
+    done = in_process(
+        *(*QUICK, "--treatment_label=e-mail", "--outcome_label=a visit"),
+        *("--unit=customer", "--gains=2,0,0,-2", "--gains_in=EUR", "--out=labels"),
+    )
+    assert done.returncode == 0, done.stderr
+    page = (folder / "labels" / "report.html").read_text()
+    assert "Does e-mail make the difference for a visit?" in page
+    assert "all 40 customers" in page and "2 EUR for one who responds" in page
+    assert "average over the customers of both tables" in done.stdout
+    assert "intervals for 40 customers" in done.stderr
+    long = in_process(*QUICK, "--unit=" + "x" * 61, "--out=o")
+    assert long.returncode == 2
+    assert "--unit must be one line of 1 to 60 letters, got" in long.stderr
+    alone = in_process(*QUICK, "--gains_in=EUR", "--out=o")
+    assert "--gains_in is for decisions: give --gains, too." in alone.stderr
+
+
 def test_an_audit_is_in_the_report_the_numbers_and_on_stdout(folder, in_process):
     done = in_process(
         *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=300"),

@@ -416,16 +416,30 @@ class PnsEstimator(Settings):
         target: Target = "set",
         threshold: float | None = None,
         outcome_is_bad: bool | None = None,
+        treatment_label: str | None = None,
+        outcome_label: str | None = None,
+        unit: str | None = None,
+        gains_in: str | None = None,
         summary_path: Any = None,
         audit: Audit | None = None,
     ) -> None:
         """Writes one self-contained HTML file, and its numbers as JSON if that is wanted.
 
         It is about rows, or a sample of the training people, and says whom to treat if a
-        decision is given. Estimand, target, alpha, threshold and outcome_is_bad are
-        explained in `Question`. What `audit` found is shown if it is given.
+        decision is given. Estimand, target, alpha, threshold, outcome_is_bad, labels and
+        unit are explained in `Question`. What `audit` found is shown if it is given.
         """
-        question = Question(estimand, target, alpha, threshold, outcome_is_bad)
+        question = Question(
+            estimand,
+            target,
+            alpha,
+            threshold,
+            outcome_is_bad,
+            treatment_label=treatment_label,
+            outcome_label=outcome_label,
+            unit=unit,
+            gains_in=gains_in,
+        )
         answers = self.answers(rows, question, decision, audit)
         # Figures are imported when they are needed: they take 30 MB.
         from pns_estimate.report.page import write_numbers, write_report

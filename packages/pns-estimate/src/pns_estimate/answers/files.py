@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float
 
 from pns_estimate._errors import Setting, UserError
+from pns_estimate._unit import make_unit
 from pns_estimate.answers.answers import STRONG, Answers, Unanswered
 from pns_estimate.answers.audit import CAVEAT
 from pns_estimate.answers.prediction import ENDS
@@ -82,19 +83,21 @@ def show_averages(answers: Answers) -> str:
         if isinstance(table, Unanswered):
             lines.append(f"no {name}.csv: {table.reason}")
         elif name == "averages":
-            lines.append(f"average over the people of both tables\n{show(table)}")
+            unit = make_unit(answers.question.unit)
+            lines.append(f"average over the {unit.many} of both tables\n{show(table)}")
     return "\n".join(lines)
 
 
 def show_doubts(answers: Answers) -> str:
     """Says of how many people the answers should be doubted, and why."""
-    asked = answers.asked
+    asked, unit = answers.asked, make_unit(answers.question.unit)
     reasons = {
         "have a covariate outside what a table holds (is_outside)": asked.num_outside,
-        f"are people about whom learners differ by more than {100 * STRONG:g} points "
+        f"are {unit.many} about whom learners differ by more than {100 * STRONG:g} points "
         "(disagreement)": asked.num_disagreed,
     }
-    of_all = f"of the {asked.num_people:,} people ({answers.question.about})"
+    about = unit(answers.question.about)
+    of_all = f"of the {asked.num_people:,} {unit.many} ({about})"
     lines = [f"{n:,} {of_all} {why}" for why, n in reasons.items() if n]
     return "\n".join(lines)
 

@@ -146,6 +146,19 @@ OUTCOME_IS_BAD = flags.DEFINE_bool(
     "Whether the outcome is unwanted; --nooutcome_is_bad if it is wanted. Decides "
     "what the report calls benefit and harm; without it, it uses neither word.",
 )
+TREATMENT_LABEL = _text_flag(
+    "treatment_label",
+    "What the report calls the treatment, such as e-mail; without it that is no e-mail.",
+)
+OUTCOME_LABEL = _text_flag(
+    "outcome_label", "What the report calls the outcome, such as 'a visit'."
+)
+UNIT = _text_flag(
+    "unit", "What the report calls a person: customer, or child/children."
+)
+GAINS_IN = _text_flag(
+    "gains_in", "The money that --gains and --cost are in, such as EUR."
+)
 SEED = flags.DEFINE_integer(
     "seed", 0, "Decides all randomness.", lower_bound=0, upper_bound=2**32 - 1
 )
@@ -218,11 +231,12 @@ SECTIONS = {
     ),
     "Question": (
         *((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER"), (THRESHOLD, "NUMBER")),
-        (OUTCOME_IS_BAD, ""),
+        *((OUTCOME_IS_BAD, ""), (TREATMENT_LABEL, "TEXT"), (OUTCOME_LABEL, "TEXT")),
+        (UNIT, "NAME"),
     ),
     "Decisions": (
         *((GAINS, "NUMBER,..."), (COST, "NUMBER"), (BUDGET, "NUMBER")),
-        (CRITERION, ""),
+        *((CRITERION, ""), (GAINS_IN, "NAME")),
     ),
     "Output": (
         *((OUT, "FOLDER"), (CONFIG, "FILE")),

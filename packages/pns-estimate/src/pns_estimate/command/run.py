@@ -17,6 +17,7 @@ from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
 from pns_estimate._progress import Step, begin, say, watch
 from pns_estimate._settings import check_memory
+from pns_estimate._unit import make_unit
 from pns_estimate.answers.answers import attempt
 from pns_estimate.answers.files import (
     check_key,
@@ -155,7 +156,7 @@ def _check_question() -> None:
     if decision is not None:
         check_decision(decision)
     else:
-        for flag in (_flags.COST, _flags.BUDGET, _flags.CRITERION):
+        for flag in (_flags.COST, _flags.BUDGET, _flags.CRITERION, _flags.GAINS_IN):
             if flag.present:
                 raise UserError(f"--{flag.name} is for decisions: give --gains, too.")
     if _flags.LOAD.value is None and _flags.METHOD.value != "plug_in":
@@ -349,6 +350,10 @@ def _read_question() -> Question:
         _flags.THRESHOLD.value,
         _flags.OUTCOME_IS_BAD.value,
         "the people of the trial" if asked is None else f"the rows of {asked}",
+        _flags.TREATMENT_LABEL.value,
+        _flags.OUTCOME_LABEL.value,
+        _flags.UNIT.value,
+        _flags.GAINS_IN.value,
     )
 
 
@@ -401,7 +406,7 @@ def _write_answers(
         audit = attempt(lambda: estimator.audit(1, question.alpha, question.estimand))
     size = people.num_rows()
     begin(INTERVALS)
-    _say(f"intervals for {size:,} people")
+    _say(f"intervals for {size:,} {make_unit(question.unit).many}")
     path, text = out / "intervals.parquet", out / "intervals.csv"
     if isinstance(people, Stream):
         is_long = size > _CSV_ROWS

@@ -53,7 +53,7 @@
       slider.setAttribute("aria-valuetext", String(value));
       view.querySelector(".threshold-answer").textContent =
         `${people[slider.value].toLocaleString("en")} of ` +
-        `${held.total.toLocaleString("en")} people surely exceed ${value}.`;
+        `${held.total.toLocaleString("en")} ${held.unit.many} surely exceed ${value}.`;
     };
     slider.addEventListener("input", show);
     show();
@@ -92,7 +92,7 @@
       ` The upper end comes from: ${one.terms[c.binding_upper[at]]}.` +
       ` What would change it: more rows would remove up to ${(100 * noise).toFixed(1)} points of` +
       ` the width; the other ${(100 * rest).toFixed(1)} stay unless covariates tell more` +
-      " about this person.");
+      ` about this ${held.unit.one}.`);
     item.append(draw(one, at));
     return item;
   };
