@@ -3,6 +3,8 @@
 import collections
 import errno
 import gc
+import hashlib
+import importlib.metadata
 import inspect
 import json
 import os
@@ -416,6 +418,238 @@ def test_weights_and_groups_reach_the_fit(folder, in_process):
     assert "counted as people" in (folder / "weighted" / "report.html").read_text()
 
 
+def test_a_key_is_carried_to_every_file_with_a_row_per_person(folder, in_process):
+    """Leading zeros are kept, and the key is no covariate although both tables have it."""
+    keys = [f"{1000 - number:05d}" for number in range(40)]
+    for name, source in (("log", "log.csv"), ("people", "people.csv")):
+        table = pd.read_csv(folder / source)
+        table.assign(customer=[keys[i % 40] for i in range(len(table))]).to_csv(
+            folder / f"{name}_keyed.csv", index=False
+        )
+    trial = pd.read_parquet(folder / "trial.parquet")
+    trial.assign(customer=range(len(trial))).to_parquet(folder / "trial_keyed.parquet")
+    (folder / "keyed").mkdir()
+    people = pd.read_csv(folder / "people_keyed.csv", dtype={"customer": str})
+    people.to_parquet(folder / "keyed" / "people.parquet")
+    tables = ("--observational=log_keyed.csv", "--experimental=trial_keyed.parquet")
+    quick = ("--method=folded", "--num_draws=200", "--id=customer")
+    done = in_process(
+        *(*tables, *FIT[2:], *quick, "--predict=people_keyed.csv"),
+        *("--gains=1,0,0,-1", "--out=keyed_run"),
+    )
+    assert done.returncode == 0, done.stderr
+    out = folder / "keyed_run"
+    for name in ("intervals", "decisions"):
+        written = pd.read_csv(out / f"{name}.csv", dtype={"customer": str})
+        assert list(written.columns[:2]) == ["customer", "lower"]
+        assert written["customer"].tolist() == keys
+    assert pd.read_parquet(out / "intervals.parquet").index.tolist() == keys
+    assert keys[0] in done.stdout
+    assert "customer" not in pe.PnsEstimator.load(out / "model").summary_.covariates
+    page = (out / "report.html").read_text()
+    assert "Value of customer, as in intervals.csv" in page and f'"{keys[0]}"' in page
+    again = in_process(
+        *("--load=keyed_run/model", "--predict=keyed/", "--id=customer"),
+        "--out=keyed_stream",
+    )
+    assert again.returncode == 0, again.stderr
+    streamed = pd.read_parquet(folder / "keyed_stream" / "intervals.parquet")
+    text = pd.read_csv(
+        folder / "keyed_stream" / "intervals.csv", dtype={"customer": str}
+    )
+    assert streamed["customer"].tolist() == text["customer"].tolist() == keys
+    asked = in_process(*tables, *FIT[2:], *quick, "--out=keyed_trial")
+    assert asked.returncode == 0, asked.stderr  # the trial is asked about, with its key
+    written = pd.read_csv(folder / "keyed_trial" / "intervals.csv")
+    assert written["customer"].tolist() == list(range(len(trial)))
+
+
+def test_keys_that_repeat_are_told_and_those_that_are_missing_refused(
+    folder, in_process
+):
+    people = pd.read_csv(folder / "people.csv")
+    twice = people.assign(key=[f"k{number // 2}" for number in range(len(people))])
+    twice.to_csv(folder / "twice_key.csv", index=False)
+    twice.assign(key=[None, *twice["key"][1:]]).to_csv(
+        folder / "gap_key.csv", index=False
+    )
+    people.assign(lower=1).to_csv(folder / "lower_key.csv", index=False)
+    for name, key, message in (
+        (
+            "gap_key.csv",
+            "key",
+            "--id: the column 'key' of the prediction table is miss",
+        ),
+        ("lower_key.csv", "lower", "the column 'lower' cannot be the --id, because"),
+        ("people.csv", "key", "the prediction table has no column 'key'"),
+    ):
+        done = in_process(*QUICK, f"--predict={name}", f"--id={key}", "--out=o")
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+        assert "fitting" not in done.stderr and not (folder / "o").exists()
+    done = in_process(*QUICK, "--predict=twice_key.csv", "--id=key", "--out=twice_key")
+    assert done.returncode == 0, done.stderr
+    assert "the 40 rows to answer for have 20 different values of 'key'" in done.stderr
+
+
+def test_a_run_is_run_again_from_its_config_and_flags_beside_it_win(folder, in_process):
+    asked = ("--alpha=0.1", "--estimand=harm", "--covariates=age,member")
+    first = in_process(*QUICK, *asked, "--seed=3", "--out=once_more")
+    assert first.returncode == 0, first.stderr
+    path = folder / "once_more" / "config.json"
+    again = in_process(f"--config={path}", "--out=once_again")
+    assert again.returncode == 0, again.stderr
+    assert "warning" not in again.stderr
+    for name in ("intervals.csv", "averages.csv", "subgroups.csv"):
+        runs = [folder / run / name for run in ("once_more", "once_again")]
+        assert runs[0].read_bytes() == runs[1].read_bytes(), name
+    other = in_process(
+        f"--config={path}", "--seed=4", "--covariates=", "--out=once_other"
+    )
+    assert other.returncode == 0, other.stderr
+    config = json.loads((folder / "once_other" / "config.json").read_text())
+    assert config["seed"] == 4 and config["alpha"] == 0.1 and not config["covariates"]
+
+
+def test_the_config_holds_versions_hashes_and_resolved_columns(folder, in_process):
+    done = in_process(*QUICK, "--out=told")
+    assert done.returncode == 0, done.stderr
+    path = folder / "told" / "config.json"
+    config = json.loads(path.read_text())
+    assert config["covariates"] == ["age", "member", "region"]  # none was named
+    resolved = config["resolved"]
+    assert resolved["covariates"]["region"] == ["north", "south", "west"]
+    assert resolved["treatment"] == {"0": 0, "1": 1}
+    assert resolved["rows"] == {"observational": 3000, "experimental": 2000}
+    entry = config["files"]["observational"]
+    whole = hashlib.sha256((folder / "log.csv").read_bytes()).hexdigest()
+    assert entry == {"path": "log.csv", "sha256": whole}
+    assert config["versions"]["pns-estimate"] == importlib.metadata.version(
+        "pns-estimate"
+    )
+    changed = {
+        **config,
+        "files": {"observational": {**entry, "sha256": "0"}},
+        "versions": {**config["versions"], "jax": "0.0.1"},
+    }
+    path.write_text(json.dumps(changed))
+    again = in_process("--config=told/config.json", "--out=told_again")
+    assert again.returncode == 0, again.stderr
+    assert (
+        "warning: log.csv has changed since told/config.json was written."
+        in again.stderr
+    )
+    assert "warning: told/config.json was written with jax 0.0.1; num" in again.stderr
+
+
+def test_a_config_that_cannot_be_used_is_one_line(folder, in_process):
+    for text, message in (
+        ("{", "bad.json is not valid JSON; give another file."),
+        ("[]", "bad.json is not the config.json of a run; give another file."),
+        ('{"sed": 1}', "bad.json has the setting 'sed', which this version does not"),
+        ('{"seed": "x"}', "--seed in bad.json cannot be 'x'; see --help."),
+        ('{"seed": -1}', "--seed in bad.json cannot be -1; see --help."),
+        ('{"target": "all"}', "--target in bad.json cannot be 'all'; see --help."),
+        ('{"covariates": "age"}', "--covariates in bad.json cannot be 'age'; see"),
+        ('{"treatment": ["x"]}', "--treatment in bad.json cannot be ['x']; see"),
+        ("{}", "--observational, --experimental, --treatment, --outcome must"),
+    ):
+        (folder / "bad.json").write_text(text)
+        done = in_process("--config=bad.json", "--out=o")
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) == 1 and not (folder / "o").exists()
+    done = in_process("--config=none.json", "--out=o")
+    assert done.stderr == (
+        "pns-estimate: none.json cannot be read: No such file or directory.\n"
+    )
+
+
+def test_a_check_says_what_a_fit_would_do_and_writes_nothing(
+    folder, in_process, monkeypatch
+):
+    monkeypatch.setattr(pe.PnsEstimator, "_fit_prepared", pytest.fail)
+    pd.read_csv(folder / "log.csv").assign(note="a").to_csv(
+        folder / "noted.csv", index=False
+    )
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    done = in_process(
+        *(*FIT[1:], "--observational=noted.csv", "--predict=people.csv", "--check"),
+        "--out=unwritten",
+    )
+    assert done.returncode == 0 and not done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:8] == [
+        "observational table: 3,000 rows",
+        "experimental table: 2,000 rows",
+        "treatment: x = 1 against 0",
+        "outcome: y = 1 against 0",
+        "covariates: 3, encoded as 5 columns",
+        "  age: a number, 20 to 69 in both tables",
+        "  member: a number, 0 to 1 in both tables",
+        "  region: 3 categories: north, south, west",
+    ]
+    assert "method: crossfit, 5 folds" in lines
+    assert "people to answer for: 40" in lines
+    (learners,) = [line for line in lines if line.startswith("learners: ")]
+    assert "boosted trees" in learners and "networks" not in learners
+    assert any("left out: networks of" in line and "6,000" in line for line in lines)
+    (warning,) = [line for line in lines if line.startswith("warning: ")]
+    assert "'note' of the observational table" in warning
+    assert re.fullmatch(r"about \d+ (to|seconds to) \d+ \w+ on two cores", lines[-2])
+    assert lines[-1] == "nothing was fitted, and nothing was written"
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+    assert in_process(*FIT, "--check", "--learners=ridge").returncode == 0  # no --out
+
+
+def test_a_check_finds_the_mistakes_that_a_run_finds(folder, in_process):
+    _write_odd_tables(folder)
+    done = in_process(*FIT, "--predict=no_region.csv", "--check")
+    assert done.returncode == 2 and "has no column 'region'" in done.stderr
+    full = in_process(*FIT, "--check", "--out=people.csv")
+    assert full.returncode == 2 and "is not an empty folder" in full.stderr
+    done = in_process("--load=nowhere", "--predict=people.csv", "--check")
+    assert done.returncode == 2 and "holds no model" in done.stderr
+
+
+@pytest.mark.slow  # nothing is compiled before
+def test_stderr_holds_our_own_lines_alone_where_home_cannot_be_written(folder):
+    home = {"HOME": "/dev/null", "PATH": os.environ["PATH"]}
+    code = (
+        "import sys, threading, errno\n"
+        "sys.path.insert(0, sys.argv.pop())\n"
+        "import small_tables\n"
+        "from pns_estimate.command import main\n"
+        "def fail(): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "def quiet(quiet=main._quiet):\n"
+        "    quiet()\n"
+        "    thread = threading.Thread(target=fail)\n"  # as those of Orbax
+        "    thread.start(); thread.join()\n"
+        "main._quiet = quiet\n"
+        "main.run()"
+    )
+    arguments = (*QUICK, "--out=homeless", str(Path(__file__).parent))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        "reading tables",
+        "fitting: folded, 3,000 + 2,000 rows",
+        "intervals for 40 people",
+        "report",
+    ]
+
+
+def test_the_version_is_printed_whatever_else_is_given(in_process):
+    done = in_process("--version", "--alpha=x")
+    version = importlib.metadata.version("pns-estimate")
+    assert done == (0, f"pns-estimate {version}\n", "")
+
+
 def test_averages_groups_and_decisions_are_files(folder, in_process):
     done = in_process(
         *(*FIT, "--predict=people.csv", "--method=folded", "--num_draws=200"),
@@ -481,6 +715,24 @@ def test_the_question_of_the_command_reaches_the_report(folder, in_process):
     assert groups.tolist() == [
         f"region = {name}" for name in ("north", "south", "west")
     ]
+
+
+def test_labels_of_the_command_reach_the_report_and_stdout(folder, in_process):
+    done = in_process(
+        *(*QUICK, "--treatment_label=e-mail", "--outcome_label=a visit"),
+        *("--unit=customer", "--gains=2,0,0,-2", "--gains_in=EUR", "--out=labels"),
+    )
+    assert done.returncode == 0, done.stderr
+    page = (folder / "labels" / "report.html").read_text()
+    assert "Does e-mail make the difference for a visit?" in page
+    assert "all 40 customers" in page and "2 EUR for one who responds" in page
+    assert "average over the customers of both tables" in done.stdout
+    assert "intervals for 40 customers" in done.stderr
+    long = in_process(*QUICK, "--unit=" + "x" * 61, "--out=o")
+    assert long.returncode == 2
+    assert "--unit must be one line of 1 to 60 letters, got" in long.stderr
+    alone = in_process(*QUICK, "--gains_in=EUR", "--out=o")
+    assert "--gains_in is for decisions: give --gains, too." in alone.stderr
 
 
 def test_an_audit_is_in_the_report_the_numbers_and_on_stdout(folder, in_process):
@@ -781,7 +1033,7 @@ def test_the_learners_that_are_asked_for_are_stacked_and_no_others(folder, in_pr
 
 
 def test_help_and_mistakes_in_flags_import_nothing_heavy():
-    for argument, code in (("--help", 0), ("--alpha=x", 2)):
+    for argument, code in (("--help", 0), ("--version", 0), ("--alpha=x", 2)):
         program = (
             "import sys\n"
             "from pns_estimate.command import main as _command\n"

@@ -14,6 +14,7 @@ import pns_estimate as pe
 import pns_infer as pi
 import pytest
 from pns_estimate import _state
+from pns_estimate._unit import make_unit
 from pns_estimate.answers import answers as _answers
 from pns_estimate.report import fit as _report_fit
 from pns_estimate.report import html as _html
@@ -505,3 +506,64 @@ def test_the_people_asked_about_have_an_average_of_their_own(folded, tables, tmp
         assert ("rough" in opening) == (step == "these people, by draws")
         both = folded.average()
         assert f"at least {100 * both.lower:.1f}% and at most" in opening
+
+
+LABELS = {
+    "treatment_label": "e-mail <b>",
+    "outcome_label": "a visit & more",
+    "unit": "client<i>/client<i>s",
+    "gains_in": "$ & €",
+}
+
+
+def test_labels_unit_and_money_are_used_and_escaped(folded, people, tmp_path):
+    path = tmp_path / "labels.html"
+    decision = pe.Decision(cost=0.25)
+    folded.report(path, people, decision, outcome_is_bad=False, **LABELS)
+    page, words = path.read_text(), words_of(path)
+    for raw in ("e-mail <b>", "client<i>", "a visit & more", "$ & €"):
+        assert raw not in page
+    assert "Does e-mail <b> make the difference for a visit & more?" in words
+    assert "with no e-mail <b>" in words
+    assert "Every number here includes all 40 client<i>s." in words
+    assert "1 $ & € for one who responds only if treated" in words
+    assert "cost 0.25 $ & €" in words
+    assert "$ & € per client<i> over treating" not in words  # the note has it so:
+    assert "Value per client<i> over treating nobody, in $ & €." in words
+    assert not re.search(r"\b(x|y) = [01]\b", words)
+    plain = tmp_path / "plain.html"
+    folded.report(plain, people, decision, outcome_is_bad=False)
+    ours = {"people.csv", "people-csv"}
+    left = set(re.findall(r"\S*\b[Pp](?:eople|erson)\b\S*", words))
+    assert {word.rstrip(".,:;") for word in left} <= ours
+    assert "Download people.csv" in words
+    assert words_of(plain).count("people") > 10
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "written"),
+    [
+        (
+            "customer",
+            "A person, two people. People!",
+            "A customer, two customers. Customers!",
+        ),
+        ("account", "a person's row", "an account's row"),
+        ("company", "people.csv of people", "people.csv of companies"),
+        ("child/children", "People and a person", "Children and a child"),
+        ("visit", "num_people #person people-csv 'people'", None),
+        (None, "a person", "a person"),
+    ],
+)
+def test_a_unit_stands_for_people_where_the_word_is_ours(unit, text, written):
+    if written is None:
+        written = "num_people #person people-csv 'visits'"
+    assert make_unit(unit)(text) == written
+
+
+def test_labels_are_one_short_line(folded, people, tmp_path):
+    for name in LABELS:
+        for wrong in ("", "  ", "a\nb", "x" * 61, 3):
+            with pytest.raises(pe.UserError, match=f"{name} must be one line"):
+                folded.report(tmp_path / "no.html", people, **{name: wrong})
+    assert not (tmp_path / "no.html").exists()

@@ -4,6 +4,7 @@ import importlib.resources
 import json
 import re
 import urllib.parse
+from xml.etree import ElementTree
 
 import pns_estimate as pe
 import pypdf
@@ -234,3 +235,33 @@ def test_no_heading_is_the_last_line_of_a_printed_page(browser, page, tmp_path):
         assert "Surely above" not in " ".join(pages)  # nobody moves a slider on paper
         last = [h for h in headings for text in pages if text.endswith(h)]
         assert last == []
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_every_figure_is_saved_on_white_with_its_title(browser, page, kind):
+    browser.open(page, width=1280, dark=True)
+    figures = browser.run("document.querySelectorAll('figure > svg').length")
+    wanted = (
+        "[...document.querySelectorAll('.download button')]"
+        f".filter((each) => each.textContent === '{kind.upper()}')"
+    )
+    assert browser.run(f"{wanted}.length") == figures > 3
+    name, found = browser.run(
+        "new Promise((resolve) => {"
+        "  HTMLAnchorElement.prototype.click = function () {"
+        "    fetch(this.href).then((file) => file.arrayBuffer()).then((bytes) =>"
+        "      resolve([this.download, [...new Uint8Array(bytes)]])); };"
+        f"  {wanted}[0].click(); }})"
+    )
+    title = browser.run(
+        "document.querySelector('figure > svg').getAttribute('aria-label')"
+    )
+    assert name.endswith(f".{kind}") and name[:8] == title[:8].lower().replace(" ", "-")
+    if kind == "png":
+        width = int.from_bytes(bytes(found[16:20]), "big")
+        assert bytes(found[:4]) == b"\x89PNG" and width == 3 * 432
+        return
+    drawing = ElementTree.fromstring(bytes(found))
+    texts = [e.text for e in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert " ".join(texts) == title
+    assert drawing[0].attrib["fill"] == "#fff" and b"var(" not in bytes(found)

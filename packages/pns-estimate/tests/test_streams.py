@@ -146,6 +146,26 @@ def test_streamed_intervals_are_those_in_memory(both, rough, folders, tmp_path):
     pd.testing.assert_frame_equal(some, found.head(7), check_exact=True)
 
 
+def test_streams_are_read_without_covariates_and_with_numbers_as_text(
+    rough, folders, tmp_path
+):
+    plain = [table[["x", "y", "member"]] * 1 for table in rough]
+    odd = plain[0].assign(member=plain[0]["member"].astype(str))
+    written = (
+        write_folder(odd, tmp_path / "odd"),
+        write_folder(plain[1], tmp_path / "p"),
+    )
+    streamed, memory = (
+        fit(*of, method="folded", covariates=["member"]) for of in (written, plain)
+    )
+    pd.testing.assert_frame_equal(streamed.subgroups(), memory.subgroups())
+    none = fit(*written, method="folded", covariates=[])
+    assert none.summary_.covariates == []
+    assert none.write_intervals(tmp_path / "i.parquet", written[0]) == 3000
+    table = pd.read_parquet(tmp_path / "i.parquet")
+    assert len(table) == 3000 and table["lower"].nunique() == 1
+
+
 def test_rows_of_the_text_are_numbered_through_all_batches(both, folders, tmp_path):
     people = Stream("prediction", ds.dataset(folders[1]))
     paths = tmp_path / "all.parquet", tmp_path / "all.csv"

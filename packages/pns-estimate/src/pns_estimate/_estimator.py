@@ -13,8 +13,10 @@ import pandas as pd
 import pns_infer as pi
 import pns_models as pm
 
+from pns_estimate._duration import fit_steps
 from pns_estimate._errors import NotFittedError, UserError
 from pns_estimate._fit import fit_tables
+from pns_estimate._progress import watch
 from pns_estimate._settings import Settings, check_memory, check_settings
 from pns_estimate._state import (
     Compatibility,
@@ -180,7 +182,8 @@ class PnsEstimator(Settings):
           treatment: the column with the treatment, two values.
           outcome: the column with the outcome, two values.
           covariates: columns that describe people; all that the tables share if None,
-            and then the tables must have the same columns.
+            with a warning that names the others. Without any, the answer is that of
+            plain frequencies.
           weights: a column of positive weights in both tables; they need not be whole.
           weights_are: 'frequency': a row of weight w counts as w people. 'sampling': a
             row stands for w people of the population, and is one person; weights of a
@@ -229,7 +232,9 @@ class PnsEstimator(Settings):
 
     def _fit_prepared(self, prepared: PreparedTables) -> "PnsEstimator":
         # Nothing is kept before all of it worked: a fit that fails changes nothing.
-        self._state, self._population = fit_tables(prepared, self.get_params())
+        steps = fit_steps(self.method, self.recipe, *prepared.rows.z.shape)
+        with watch(steps, show=self.progress):
+            self._state, self._population = fit_tables(prepared, self.get_params())
         self._sample = prepared.read.sample
         return self
 
@@ -258,7 +263,7 @@ class PnsEstimator(Settings):
         z = z[first]
         key = jax.random.fold_in(jax.random.key(int(self.seed)), 2)
         draws = Draws(sampler, key, z, int(self.num_draws))
-        people = table[encoder.columns]
+        people = encoder.with_numbers(table)[encoder.columns]
         return Prediction(people, z, place, is_outside, sampler, draws, sample_size)
 
     intervals = _of_rows(Prediction.intervals)
@@ -382,6 +387,7 @@ class PnsEstimator(Settings):
         people: Frame | Stream,
         question: Question,
         csv_path: Path | None = None,
+        key: str | None = None,
     ) -> StreamedAnswers:
         asked = (question.alpha, question.estimand, question.target)
         return stream_intervals(
@@ -391,6 +397,7 @@ class PnsEstimator(Settings):
             lambda some: self.predict(some).intervals(*asked),
             int(self.seed),
             csv_path,
+            key,
         )
 
     @property
@@ -421,6 +428,10 @@ class PnsEstimator(Settings):
         target: Target = "set",
         threshold: float | None = None,
         outcome_is_bad: bool | None = None,
+        treatment_label: str | None = None,
+        outcome_label: str | None = None,
+        unit: str | None = None,
+        gains_in: str | None = None,
         summary_path: Any = None,
         audit: Audit | None = None,
         subgroups: Sequence[str] | None = None,
@@ -428,11 +439,21 @@ class PnsEstimator(Settings):
         """Writes one self-contained HTML file, and its numbers as JSON if that is wanted.
 
         It is about rows, or a sample of the training people, and says whom to treat if a
-        decision is given. Estimand, target, alpha, threshold, outcome_is_bad and subgroups
-        are explained in `Question`. What `audit` found is shown if it is given.
+        decision is given. Estimand, target, alpha, threshold, outcome_is_bad, labels, unit
+        and subgroups are explained in `Question`. What `audit` found is shown if it is
+        given.
         """
         question = Question(
-            estimand, target, alpha, threshold, outcome_is_bad, subgroups=subgroups
+            estimand,
+            target,
+            alpha,
+            threshold,
+            outcome_is_bad,
+            treatment_label=treatment_label,
+            outcome_label=outcome_label,
+            unit=unit,
+            gains_in=gains_in,
+            subgroups=subgroups,
         )
         answers = self.answers(rows, question, decision, audit)
         # Figures are imported when they are needed: they take 30 MB.

@@ -12,7 +12,9 @@ import pns_bounds as pb
 import pns_infer as pi
 import pns_models as pm
 
+from pns_estimate._duration import TEST
 from pns_estimate._errors import InterruptedFitError, UserError
+from pns_estimate._progress import begin, is_watched
 from pns_estimate._state import Compatibility, FittedState, summarize_fit
 from pns_estimate.answers.population import Population
 from pns_estimate.methods import (
@@ -131,7 +133,8 @@ def fit_sampler(
         folder = Path(folder) / _name_fit(key, rows, method, recipe)
     with few_rows_as_user_error():
         try:
-            learned = method.fit(key, rows, recipe, settings["progress"], folder)
+            show = settings["progress"] and not is_watched()
+            learned = method.fit(key, rows, recipe, show, folder)
         except (pm.DivergedError, pm.UnsuitableError) as error:
             raise UserError(f"training failed: {error}") from error
         except pm.LostProcessError as error:
@@ -156,7 +159,9 @@ def fit_tables(
     """
     method, seed = get_method(settings["method"]), int(settings["seed"])
     key, rows = jax.random.key(seed), prepared.rows
+    begin(f"fitting {method.name}")  # of crossfit each learner is a step
     learned, calibration, sampler = fit_sampler(key, rows, settings)
+    begin(TEST)
     compatibility = run_compatibility_test(jax.random.fold_in(key, 1), prepared)
     state = FittedState(
         encoder=prepared.meaning.encoder,

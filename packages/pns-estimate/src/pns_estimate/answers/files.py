@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float
 
-from pns_estimate._errors import UserError
+from pns_estimate._errors import Setting, UserError
+from pns_estimate._unit import make_unit
 from pns_estimate.answers.answers import STRONG, Answers, Unanswered
 from pns_estimate.answers.audit import CAVEAT
 from pns_estimate.answers.subgroups import name_some
+from pns_estimate.answers.prediction import ENDS
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
 from pns_estimate.tables.readers import Frame, Stream, require_columns
@@ -92,19 +94,21 @@ def show_averages(answers: Answers) -> str:
         if isinstance(table, Unanswered):
             lines.append(f"no {name}.csv: {table.reason}")
         elif name == "averages":
-            lines.append(f"averages ({_WHOSE})\n{show(table)}")
+            unit = make_unit(answers.question.unit)
+            lines.append(f"averages ({unit(_WHOSE)})\n{show(table)}")
     return "\n".join(lines)
 
 
 def show_doubts(answers: Answers) -> str:
     """Says of how many people the answers should be doubted, and why."""
-    asked = answers.asked
+    asked, unit = answers.asked, make_unit(answers.question.unit)
     reasons = {
         "have a covariate outside what a table holds (is_outside)": asked.num_outside,
-        f"are people about whom learners differ by more than {100 * STRONG:g} points "
+        f"are {unit.many} about whom learners differ by more than {100 * STRONG:g} points "
         "(disagreement)": asked.num_disagreed,
     }
-    of_all = f"of the {asked.num_people:,} people ({answers.question.about})"
+    about = unit(answers.question.about)
+    of_all = f"of the {asked.num_people:,} {unit.many} ({about})"
     lines = [f"{n:,} {of_all} {why}" for why, n in reasons.items() if n]
     return "\n".join(lines)
 
@@ -137,6 +141,42 @@ def check_people(table: Frame | Stream, encoder: Encoder) -> None:
         _encode(encoder, frame, table)
 
 
+_OF_RESULTS = (
+    *("row", "estimand", *ENDS, "binding_lower", "binding_upper", "is_empty"),
+    *("is_outside", "disagreement", "recommendation", "score", "treat"),
+)
+
+
+def check_key(table: Frame | Stream, key: str) -> str | None:
+    """Raises unless a column can name people; says so if its values repeat."""
+    if key in _OF_RESULTS:
+        raise UserError(
+            f"the column {key!r} cannot be the ",
+            Setting("id"),
+            ", because a column of the results has that name; rename it.",
+        )
+    require_columns(table, [key])
+    column = table.column(key)
+    if column.num_missing:
+        raise UserError(
+            Setting("id"),
+            f": the column {key!r} of the {table.name} table is missing in "
+            f"{column.num_missing:,} rows; complete it.",
+        )
+    different = column.values.nunique()
+    if different == column.num_rows:
+        return None
+    return (
+        f"the {column.num_rows:,} rows to answer for have {different:,} different values "
+        f"of {key!r}."
+    )
+
+
+def with_key(table: Frame, key: str) -> Frame:
+    """Names the rows of a table by a column; answers for them then carry it."""
+    return Frame(table.name, table.frame.set_index(key))
+
+
 def stream_intervals(
     path: Path,
     table: Frame | Stream,
@@ -144,11 +184,12 @@ def stream_intervals(
     answer: Answer,
     seed: int = 0,
     csv_path: Path | None = None,
+    key: str | None = None,
 ) -> StreamedAnswers:
     """Writes an interval for each person, in their order; files appear when complete.
 
     `answer` makes a row of intervals for each person it is given. The seed decides who is
-    in the sample.
+    in the sample. The column `key` names people, else rows are numbered.
     """
     size = table.num_rows()
     chosen = choose_sample(size, seed)
@@ -156,7 +197,9 @@ def stream_intervals(
     with ExitStack() as files:
         whole = files.enter_context(complete_file(path))
         text = csv_path and files.enter_context(complete_file(csv_path))
-        for people, intervals in _answers(table, encoder, answer):
+        for people, intervals in _answers(table, encoder, answer, key):
+            if key is not None:
+                intervals.insert(0, key, people[key])
             part = pa.Table.from_pandas(intervals, preserve_index=False)
             if writer is None:
                 first = intervals.head()
@@ -164,20 +207,25 @@ def stream_intervals(
             writer.write_table(part)
             if text is not None:
                 is_start = intervals.index[0] == 0
-                intervals.to_csv(text, mode="a", header=is_start, index_label="row")
+                rows = {"index_label": "row"} if key is None else {"index": False}
+                intervals.to_csv(text, mode="a", header=is_start, **rows)
             sample.append(people[people.index.isin(chosen)])
-    return StreamedAnswers(size, first, pd.concat(sample, ignore_index=True))
+    asked = pd.concat(sample, ignore_index=True)
+    if key is not None:
+        first, asked = first.set_index(key), asked.set_index(key)
+    return StreamedAnswers(size, first, asked)
 
 
 def _answers(
-    table: Frame | Stream, encoder: Encoder, answer: Answer
+    table: Frame | Stream, encoder: Encoder, answer: Answer, key: str | None = None
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Yields people and their intervals; those who share covariates are answered once."""
     place: dict[bytes, int] = {}
     known = pd.DataFrame()
     require_columns(table, encoder.columns)
     num_rows = 0
-    for people in table.frames(encoder.columns, "intervals"):
+    columns = [*encoder.columns, *([] if key is None else [key])]
+    for people in table.frames(columns, "intervals"):
         people = people.set_axis(pd.RangeIndex(num_rows, num_rows + len(people)))
         num_rows += len(people)
         z, is_outside = _encode(encoder, people, table)

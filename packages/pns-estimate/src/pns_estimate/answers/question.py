@@ -10,6 +10,7 @@ import pns_infer as pi
 
 from pns_estimate._errors import Setting, UserError, as_user_errors, require
 
+_LONGEST_LABEL = 60
 EstimandLike = str | pb.Estimand
 Target = Literal["set", "parameter"]
 Side = Literal["both", "lower", "upper"]
@@ -73,6 +74,11 @@ class Question:
         benefit and harm; None uses neither word.
       about: who is asked about, in words.
       subgroups: columns to make subgroups of; those that tell most if None.
+      treatment_label: what the page calls the treatment, such as 'e-mail'; its absence
+        is then 'no e-mail'. None takes the column and its value.
+      outcome_label: what it calls the outcome, such as 'a visit'.
+      unit: what it calls a person: 'customer', or 'child/children'.
+      gains_in: the money, or whatever else, that gains and costs are in.
 
     Example:
       >>> Question(estimand="harm", alpha=0.1, outcome_is_bad=True).threshold is None
@@ -86,6 +92,10 @@ class Question:
     outcome_is_bad: bool | None = None
     about: str = "the rows given"
     subgroups: Sequence[str] | None = None
+    treatment_label: str | None = None
+    outcome_label: str | None = None
+    unit: str | None = None
+    gains_in: str | None = None
 
     def estimands(self) -> list[pb.Estimand]:
         """Returns what the page shows, the estimand asked for first."""
@@ -93,8 +103,14 @@ class Question:
         return [first, *(other for other in (pb.PNS, pb.HARM) if other != first)]
 
     def check(self) -> None:
-        """Raises unless alpha and threshold make sense for the estimand."""
+        """Raises unless alpha and threshold make sense for the estimand, and labels."""
         check_alpha(self.alpha)
+        for name in ("treatment_label", "outcome_label", "unit", "gains_in"):
+            label = getattr(self, name)
+            is_short = isinstance(label, str) and label.isprintable()
+            is_short = is_short and 0 < len(label.strip()) <= _LONGEST_LABEL
+            wanted = f"one line of 1 to {_LONGEST_LABEL} letters"
+            require(label is None or is_short, name, wanted, label)
         bounded = find_estimand(self.estimand)
         if self.threshold is not None and not (
             bounded.floor <= self.threshold < bounded.ceiling

@@ -32,6 +32,12 @@ From a model that was fitted before, for other people, with no training data:
 
   pns-estimate --load run/model --predict others.csv --out others/
 
+What would that do, and for how long? With --check nothing is fitted or written.
+
+The same run again, with another seed:
+
+  pns-estimate --config run/config.json --seed 1 --out again/
+
 Writes intervals.parquet, intervals.csv, report.html, summary.json, config.json and model/ to
 --out; after a fit by crossfit averages.csv, sorted_groups.csv and subgroups.csv, too. With
 --gains, whom to treat: decisions.csv, and what that is worth: values.csv.
@@ -65,8 +71,8 @@ OUTCOME_REFERENCE = _text_flag(
 COVARIATES = flags.DEFINE_list(
     "covariates",
     None,
-    "Columns that describe people; all shared ones by default. A name with a comma is "
-    """quoted: --covariates='age,"height, cm"'.""",
+    "Columns that describe people; all that the tables share by default, and --covariates= "
+    """for none. A name with a comma is quoted: --covariates='age,"height, cm"'.""",
 )
 WEIGHTS = _text_flag("weights", "A column of weights in both tables.")
 WEIGHTS_ARE = flags.DEFINE_enum(
@@ -82,6 +88,11 @@ ASSIGNMENT = _text_flag(
     "assignment",
     "Chance of the treated arm in the trial: a number, or a column of it; the arms' "
     "shares by default.",
+)
+ID = _text_flag(
+    "id",
+    "A column that names the people to answer for, such as a customer number; it is no "
+    "covariate, and every file with a row per person carries it.",
 )
 GAINS = flags.DEFINE_list(
     "gains",
@@ -141,6 +152,19 @@ SUBGROUPS = flags.DEFINE_list(
     "Covariates to make subgroups of; by default all, or those whose groups differ most "
     "in the prediction if they would make more than 60.",
 )
+TREATMENT_LABEL = _text_flag(
+    "treatment_label",
+    "What the report calls the treatment, such as e-mail; without it that is no e-mail.",
+)
+OUTCOME_LABEL = _text_flag(
+    "outcome_label", "What the report calls the outcome, such as 'a visit'."
+)
+UNIT = _text_flag(
+    "unit", "What the report calls a person: customer, or child/children."
+)
+GAINS_IN = _text_flag(
+    "gains_in", "The money that --gains and --cost are in, such as EUR."
+)
 SEED = flags.DEFINE_integer(
     "seed", 0, "Decides all randomness.", lower_bound=0, upper_bound=2**32 - 1
 )
@@ -162,6 +186,18 @@ AUDIT = flags.DEFINE_bool(
     "Draw tables from the fit, fit them again and report how often intervals cover the "
     "truth there; takes about as long as the fit. For --method=crossfit.",
 )
+CONFIG = _text_flag(
+    "config",
+    "The config.json of a run: all settings are as in that run, except those given beside "
+    "it, and --out. Paths in it are read from the current folder.",
+)
+CHECK = flags.DEFINE_bool(
+    "check",
+    False,
+    "Read and check everything, say what a fit would do and about how long it would take, "
+    "and write nothing.",
+)
+VERSION = flags.DEFINE_bool("version", False, "Print the version, and do nothing else.")
 DEBUG = flags.DEFINE_bool("debug", False, "Show where an error came from.")
 DISTRIBUTED = flags.DEFINE_bool(
     "distributed",
@@ -188,7 +224,12 @@ SECTIONS = {
         *((TREATMENT, "COLUMN"), (OUTCOME, "COLUMN"), (COVARIATES, "COLUMN,...")),
         *((TREATMENT_REFERENCE, "VALUE"), (OUTCOME_REFERENCE, "VALUE")),
         *((WEIGHTS, "COLUMN"), (WEIGHTS_ARE, ""), (GROUPS, "COLUMN")),
-        *((ASSIGNMENT, "NUMBER or COLUMN"), (MISSING, ""), (UNSEEN, "")),
+        *(
+            (ASSIGNMENT, "NUMBER or COLUMN"),
+            (ID, "COLUMN"),
+            (MISSING, ""),
+            (UNSEEN, ""),
+        ),
     ),
     "Method": (
         *((METHOD, "NAME"), (LEARNERS, "NAME,...")),
@@ -197,12 +238,16 @@ SECTIONS = {
     "Question": (
         *((ESTIMAND, ""), (TARGET, ""), (ALPHA, "NUMBER"), (THRESHOLD, "NUMBER")),
         *((OUTCOME_IS_BAD, ""), (SUBGROUPS, "COLUMN,...")),
+        *((TREATMENT_LABEL, "TEXT"), (OUTCOME_LABEL, "TEXT"), (UNIT, "NAME")),
     ),
     "Decisions": (
         *((GAINS, "NUMBER,..."), (COST, "NUMBER"), (BUDGET, "NUMBER")),
-        (CRITERION, ""),
+        *((CRITERION, ""), (GAINS_IN, "NAME")),
     ),
-    "Output": ((OUT, "FOLDER"), (DEBUG, "")),
+    "Output": (
+        *((OUT, "FOLDER"), (CONFIG, "FILE")),
+        *((CHECK, ""), (VERSION, ""), (DEBUG, "")),
+    ),
     "Several processes": (
         *((DISTRIBUTED, ""), (COORDINATOR_ADDRESS, "HOST:PORT")),
         *((NUM_PROCESSES, "NUMBER"), (PROCESS_ID, "NUMBER")),

@@ -5,6 +5,7 @@ What it does then is in `run`, which is imported only if something is to be done
 
 import _thread
 import functools
+import importlib.metadata
 import os
 import queue
 import signal
@@ -114,8 +115,25 @@ def _parse(argv: list[str]) -> list[str]:
         _fail(_flags.describe_error(error), 2)
 
 
+def _quiet() -> None:
+    """Keeps stderr for what we say: libraries speak of devices, caches and home folders.
+
+    Their errors reach the main thread, which says what they mean. `--debug` shows all.
+    """
+    logging.set_verbosity(logging.INFO if _flags.DEBUG.value else logging.ERROR)
+    if _flags.DEBUG.value:
+        return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of XLA, errors alone
+    show = threading.excepthook
+    threading.excepthook = lambda dropped: (
+        None
+        if dropped.exc_value and storage_reason(dropped.exc_value)
+        else show(dropped)
+    )
+
+
 def _guarded(interrupts: Interrupts, arguments: Sequence[str]) -> None:
-    logging.set_verbosity(logging.INFO if _flags.DEBUG.value else logging.WARNING)
+    _quiet()
     error: BaseException | None = None
     try:
         from pns_estimate.command import run as _command_run  # takes seconds
@@ -152,6 +170,9 @@ def run(argv: list[str] | None = None) -> None:
     argv = sys.argv if argv is None else argv
     if _flags.is_help(argv[1:]):
         print(_flags.help_text())
+        sys.exit(0)
+    if "--version" in argv[1:]:
+        print(f"pns-estimate {importlib.metadata.version('pns-estimate')}")
         sys.exit(0)
     with Interrupts() as interrupts:
         main = functools.partial(_guarded, interrupts)

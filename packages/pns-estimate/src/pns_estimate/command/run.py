@@ -1,27 +1,32 @@
 """What the command `pns-estimate` does once its flags are read."""
 
 import dataclasses
-import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pns_infer as pi
 import pns_models as pm
 from absl import flags
 
 from pns_estimate._compilation_cache import use_compilation_cache
+from pns_estimate._duration import AUDIT, INTERVALS, REPORT, answer_steps, fit_steps
 from pns_estimate._errors import Setting, UserError, as_user_errors
 from pns_estimate._estimator import PnsEstimator
+from pns_estimate._progress import Step, begin, say, watch
 from pns_estimate._settings import check_memory
+from pns_estimate._unit import make_unit
 from pns_estimate.answers.answers import attempt
 from pns_estimate.answers.files import (
+    check_key,
     check_people,
     show,
     show_audit,
     show_averages,
     show_doubts,
+    with_key,
     write_intervals,
     write_tables,
 )
@@ -34,6 +39,13 @@ from pns_estimate.answers.question import (
 )
 from pns_estimate.answers.subgroups import check_columns
 from pns_estimate.command import flags as _flags
+from pns_estimate.command.check import describe_check
+from pns_estimate.command.config import (
+    find_changes,
+    hash_inputs,
+    make_config,
+    read_config,
+)
 from pns_estimate.command.run_folder import (
     CHECKPOINTS,
     MODEL,
@@ -67,13 +79,14 @@ _CSV_ROWS = 200_000  # of streamed people; more are written as Parquet alone
 
 def _say(text: str) -> None:
     if pm.is_writer():
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
 
-def _check_flags(arguments: Sequence[str]) -> Path:
+def _check_flags(arguments: Sequence[str]) -> Path | None:
+    """Raises unless the flags fit together; returns where to write, if anything is."""
     if arguments:
         raise UserError(f"only flags are taken, got {list(arguments)}; see --help.")
-    if _flags.OUT.value is None:
+    if _flags.OUT.value is None and not _flags.CHECK.value:
         raise UserError("say where to write with --out; see --help.")
     if _flags.LOAD.value is not None:
         given = [f"--{flag.name}" for flag in (*_NEEDED, *_FOR_FITS) if flag.present]
@@ -92,6 +105,8 @@ def _check_flags(arguments: Sequence[str]) -> Path:
             Setting("audit"), " is for ", Setting("method", "crossfit"), "."
         )
     _check_question()
+    if _flags.OUT.value is None:
+        return None
     out = Path(_flags.OUT.value)
     if not _flags.DISTRIBUTED.value and not _flags.PROCESS_ID.value:
         check_run_folder(out)  # else only the process that writes can tell
@@ -142,7 +157,7 @@ def _check_question() -> None:
     if decision is not None:
         check_decision(decision)
     else:
-        for flag in (_flags.COST, _flags.BUDGET, _flags.CRITERION):
+        for flag in (_flags.COST, _flags.BUDGET, _flags.CRITERION, _flags.GAINS_IN):
             if flag.present:
                 raise UserError(f"--{flag.name} is for decisions: give --gains, too.")
     if _flags.LOAD.value is None and _flags.METHOD.value != "plug_in":
@@ -168,20 +183,49 @@ def _check_draws(method: Method, alpha: float) -> None:
         )
 
 
-def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
-    """Fits and saves, or loads; returns the estimator and the people to answer for.
+def _estimate(
+    out: Path, config: Mapping[str, Any], bar: ExitStack
+) -> tuple[PnsEstimator, Frame | Stream, dict[str, Any]]:
+    """Fits and saves, or loads; returns people to answer for and what was read, too.
 
-    All that can be wrong with tables and people is found before the fit.
+    All that can be wrong with tables and people is found before the fit. What shows the
+    progress of the run is entered into `bar`.
     """
     if _flags.LOAD.value is not None:
-        estimator = PnsEstimator.load(_flags.LOAD.value)
-        people = _open(_flags.PREDICT, "prediction")
-        encoder = estimator._fitted().encoder
-        check_columns(_flags.SUBGROUPS.value or [], encoder.columns)
-        check_people(people, encoder)
-        return estimator, people
+        estimator, people, warned = _load()
+        for warning in warned:
+            _say(f"warning: {warning}")
+        files = _hash_inputs(config)
+        _watch(bar, answer_steps(people.num_rows()))
+        return estimator, people, files
     _say("reading tables")
-    estimator = PnsEstimator(
+    estimator = _make_estimator(out / CHECKPOINTS)
+    prepared, people, warned = _prepare(estimator)
+    for warning in warned:
+        _say(f"warning: {warning}")
+    files = _hash_inputs(config)
+    rows = [f"{number:,}" for number in prepared.read.num_rows.values()]
+    _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
+    asked = answer_steps(people.num_rows())
+    _watch(bar, [*_fit_steps(estimator, prepared), *asked])
+    estimator._fit_prepared(prepared)
+    if pm.is_writer():
+        estimator.save(out / MODEL)
+    return estimator, people, files
+
+
+def _load() -> tuple[PnsEstimator, Frame | Stream, list[str]]:
+    """Loads the model, and opens the people to answer for; returns warnings, too."""
+    estimator = PnsEstimator.load(_flags.LOAD.value)
+    people = _open(_flags.PREDICT, "prediction")
+    encoder = estimator._fitted().encoder
+    check_columns(_flags.SUBGROUPS.value or [], encoder.columns)
+    check_people(people, encoder)
+    return estimator, *_named(people)
+
+
+def _make_estimator(checkpoints: Path | None) -> PnsEstimator:
+    return PnsEstimator(
         _flags.METHOD.value,
         recipe=_read_recipe(),
         num_draws=_flags.DRAWS.value,
@@ -189,19 +233,48 @@ def _estimate(out: Path) -> tuple[PnsEstimator, Frame | Stream]:
         missing=cast(Missing, _flags.MISSING.value),  # the flag allows no other values
         unseen=cast(Unseen, _flags.UNSEEN.value),
         progress=pm.is_writer(),
-        checkpoint_dir=out / CHECKPOINTS,
+        checkpoint_dir=checkpoints,
     )
-    prepared, people = _prepare(estimator)
-    rows = [f"{number:,}" for number in prepared.read.num_rows.values()]
-    _say(f"fitting: {_flags.METHOD.value}, {' + '.join(rows)} rows")
-    estimator._fit_prepared(prepared)
-    if pm.is_writer():
-        estimator.save(out / MODEL)
-    return estimator, people
 
 
-def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
-    """Reads and checks the tables and the people to answer for."""
+def _check() -> str:
+    """Does everything that comes before a fit; says what the fit would do."""
+    if _flags.LOAD.value is not None:
+        _, people, warned = _load()
+        lines = [f"the model can answer for all {people.num_rows():,} people"]
+        lines += [f"warning: {text}" for text in warned]
+        return "\n".join([*lines, "nothing was written"])
+    estimator = _make_estimator(None)
+    prepared, people, warned = _prepare(estimator)
+    size = people.num_rows()
+    steps = [*_fit_steps(estimator, prepared), *answer_steps(size)]
+    return describe_check(estimator, prepared, size, warned, steps)
+
+
+def _watch(bar: ExitStack, steps: Sequence[Step]) -> None:
+    bar.enter_context(watch(steps, show=pm.is_writer(), lines=True))
+
+
+def _fit_steps(estimator: PnsEstimator, prepared: PreparedTables) -> list[Step]:
+    size = prepared.rows.z.shape
+    audit = _flags.AUDIT.value
+    return fit_steps(estimator.method, estimator.recipe, *size, audit=audit)
+
+
+def _hash_inputs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Hashes what was read, and says what differs from the run that is run again."""
+    if not pm.is_writer():
+        return {}
+    files = hash_inputs()
+    for change in find_changes(config, files):
+        _say(f"warning: {change}")
+    return files
+
+
+def _prepare(
+    estimator: PnsEstimator,
+) -> tuple[PreparedTables, Frame | Stream, list[str]]:
+    """Reads and checks the tables and the people to answer for; returns warnings, too."""
     assert _flags.TREATMENT.value and _flags.OUTCOME.value  # _check_flags
     experimental = _open(_flags.EXPERIMENTAL, "experimental")
     observational = _open(_flags.OBSERVATIONAL, "observational")
@@ -217,7 +290,9 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
         _flags.TREATMENT_REFERENCE.value,
         _flags.OUTCOME_REFERENCE.value,
         _read_assignment(),
+        _flags.ID.value,
     )
+    people, repeated = _named(people)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", pi.AssignmentWarning)
         warnings.simplefilter("always", TableWarning)
@@ -228,18 +303,16 @@ def _prepare(estimator: PnsEstimator) -> tuple[PreparedTables, Frame | Stream]:
             estimator.get_params(),
             _flags.MEMORY_GB.value,
         )
-    for warning in caught:
-        _say(f"warning: {warning.message}")
     check_columns(_flags.SUBGROUPS.value or [], prepared.meaning.encoder.columns)
     if _flags.PREDICT.value is not None:
         check_people(people, prepared.meaning.encoder)
-    return prepared, people
+    return prepared, people, [*map(str, (each.message for each in caught)), *repeated]
 
 
 def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
     """Reads the table that a flag names, or opens it as a stream."""
     table = open_table(
-        flag.value, name, _flags.MEMORY_GB.value, progress=True, tell=_say
+        flag.value, name, _flags.MEMORY_GB.value, True, _say, _flags.ID.value
     )
     asked = _flags.EXPERIMENTAL if _flags.PREDICT.value is None else _flags.PREDICT
     if flag is asked and isinstance(table, Stream) and _flags.GAINS.value is not None:
@@ -248,6 +321,19 @@ def _open(flag: flags.FlagHolder[str | None], name: str) -> Frame | Stream:
             "streamed; give fewer of them to --predict, as one file."
         )
     return table
+
+
+def _named(people: Frame | Stream) -> tuple[Frame | Stream, list[str]]:
+    """Names the people to answer for by `--id`; those of a stream while they are read.
+
+    Returns warnings, too.
+    """
+    key = _flags.ID.value
+    if key is None:
+        return people, []
+    problem = check_key(people, key)
+    named = with_key(people, key) if isinstance(people, Frame) else people
+    return named, [] if problem is None else [problem]
 
 
 def _read_assignment() -> float | str | None:
@@ -269,6 +355,10 @@ def _read_question() -> Question:
         _flags.OUTCOME_IS_BAD.value,
         "the people of the trial" if asked is None else f"the rows of {asked}",
         _flags.SUBGROUPS.value,
+        _flags.TREATMENT_LABEL.value,
+        _flags.OUTCOME_LABEL.value,
+        _flags.UNIT.value,
+        _flags.GAINS_IN.value,
     )
 
 
@@ -288,16 +378,20 @@ def answer(arguments: Sequence[str]) -> None:
 
     Arguments are what the command line has beside the flags, the program first.
     """
+    config = read_config()
     out = _check_flags(arguments[1:])
+    if out is None or _flags.CHECK.value:
+        print(_check())
+        return
     _join_processes()
     use_compilation_cache()
     if not pm.is_writer():
-        _estimate(out)
+        _estimate(out, config, ExitStack())
         return
-    with run_folder(out):
-        estimator, people = _estimate(out)
+    with run_folder(out), ExitStack() as bar:
+        estimator, people, files = _estimate(out, config, bar)
         try:
-            answers = _write_answers(estimator, people, out)
+            answers = _write_answers(estimator, people, out, files)
         except BaseException:
             if _flags.LOAD.value is None:
                 _say(f"the fitted model is kept: --load {out / MODEL}")
@@ -305,15 +399,19 @@ def answer(arguments: Sequence[str]) -> None:
     print(answers)
 
 
-def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -> str:
+def _write_answers(
+    estimator: PnsEstimator, people: Frame | Stream, out: Path, files: dict[str, Any]
+) -> str:
     """Writes all but the model; returns what to print."""
     question, decision = _read_question(), _read_decision()
     audit = None
     if _flags.AUDIT.value:
+        begin(AUDIT)
         _say("audit: fitting tables drawn from the fit")
         audit = attempt(lambda: estimator.audit(1, question.alpha, question.estimand))
     size = people.num_rows()
-    _say(f"intervals for {size:,} people")
+    begin(INTERVALS)
+    _say(f"intervals for {size:,} {make_unit(question.unit).many}")
     path, text = out / "intervals.parquet", out / "intervals.csv"
     if isinstance(people, Stream):
         is_long = size > _CSV_ROWS
@@ -322,7 +420,7 @@ def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -
                 f"no intervals.csv: {size:,} people, and it is for {_CSV_ROWS:,} at most"
             )
         written = estimator._write_intervals(
-            path, people, question, None if is_long else text
+            path, people, question, None if is_long else text, _flags.ID.value
         )
         question = dataclasses.replace(question, about=f"a sample of {question.about}")
         answers = estimator.answers(written.sample, question, decision, audit)
@@ -332,10 +430,14 @@ def _write_answers(estimator: PnsEstimator, people: Frame | Stream, out: Path) -
         write_intervals(out, answers)
         first = next(iter(answers.intervals.values())).head()
     write_tables(out, answers)
+    begin(REPORT)
     _say("report")
     write_report(out / "report.html", answers)
     write_numbers(out / "summary.json", answers)
-    write_json(out / "config.json", {flag.name: flag.value for flag in _flags.SETTINGS})
+    is_fit = _flags.LOAD.value is None
+    write_json(
+        out / "config.json", make_config(estimator._fitted(), files, is_fit=is_fit)
+    )
     if answers.summary.compatibility.is_contradiction:
         _say("warning: the two tables contradict each other; see the report.")
     averages = show_averages(answers)

@@ -13,6 +13,7 @@ import pns_models as pm
 from jaxtyping import Int
 
 from pns_estimate._errors import UserError
+from pns_estimate._progress import begin
 from pns_estimate.methods.cells import (
     LEAST_CELL_SIZE,
     are_cells_shared,
@@ -25,6 +26,9 @@ from pns_estimate.methods.stack import StackSampler, draw, link
 
 _NUM_JUDGED_DRAWS = 32  # of the stack, to judge how its draws and counts are weighed
 _LEAST_SCALE = 0.5  # of the stack's deviations, where counts of cells are used
+
+# Every learner then estimates frequencies, and this one is the quickest.
+_WITHOUT_COVARIATES = (pm.LEARNERS["ridge"],)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +52,28 @@ class CrossFitRecipe:
     def to_json(self) -> dict[str, Any]:
         """Returns nested plain values."""
         return {**vars(self), "learners": [repr(each) for each in self.learners]}
+
+
+def name_step(learner: pm.Learner) -> str:
+    """Names the step of a run in which a learner is fitted."""
+    return f"fitting {learner.name}"
+
+
+class _Watched:
+    """A learner that says when it is fitted."""
+
+    def __init__(self, learner: pm.Learner):
+        """Wraps a learner; in checkpoints it is the same one."""
+        self._learner, self.name = learner, learner.name
+
+    def __repr__(self) -> str:
+        """Says which learner it is."""
+        return repr(self._learner)
+
+    def fit(self, key: jax.Array, resamples: pm.Resamples, context: Any) -> pm.Members:
+        """Fits members."""
+        begin(name_step(self._learner))
+        return self._learner.fit(key, resamples, context)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +108,11 @@ class CrossFitMethod:
         self._check(recipe)
         keys = split_key(key)
         folded, place = rows.folded()
+        varies = len(folded.counts.z) and np.ptp(folded.counts.z, axis=0).any()
         result = pm.cross_fit(
             keys.train,
             folded,
-            recipe.learners,
+            [*map(_Watched, recipe.learners if varies else _WITHOUT_COVARIATES)],
             recipe.members_per_fold,
             progress,
             checkpoint_dir,

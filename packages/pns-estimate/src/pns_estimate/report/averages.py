@@ -21,6 +21,7 @@ from pns_estimate.report.html import (
     draw_intervals,
     make_figure,
     points,
+    plain,
     range_cell,
     share_cell,
     svg,
@@ -142,7 +143,7 @@ def sorted_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswere
         "is_reversed": differ and not is_greater,
         "figure": _draw_groups(people, words),
         "table": Table(
-            "People sorted by what models that did not see them predict",
+            words.unit("People sorted by what models that did not see them predict"),
             [*head, "effect in the trial (points)"],
             rows,
             "sorted_groups.csv",
@@ -169,13 +170,18 @@ def _draw_groups(people: SortedPeople, words: Words) -> Any:
         ends = [people.table[f"{column}_{end}"] for end in ("lower", "upper")]
         bounds = [people.table[f"{column}_bound_{end}"] for end in ("lower", "upper")]
         axes.vlines(place + shift, *ends, color=color, lw=1.2)
-        label = words.judged(name)
+        label = plain(words.judged(name))
         axes.vlines(place + shift, *bounds, color=color, lw=6, alpha=0.5, label=label)
     axes.set_xticks(place, [str(group) for group in people.table.index])
-    axes.set(xlabel="group, the least predicted first", ylabel="share of people")
+    axes.set(
+        xlabel="group, the least predicted first",
+        ylabel=plain(f"share of {words.unit.many}"),
+    )
     axes.set_ylim(bottom=0)
     figure.legend(frameon=False, loc="outside upper center", ncols=2)
-    return svg(figure, "Bounds in each group of people sorted by prediction")
+    return svg(
+        figure, f"Bounds in each group of {words.unit.many} sorted by prediction"
+    )
 
 
 def subgroup_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered:
@@ -205,7 +211,7 @@ def subgroup_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswe
         "left_out": name_some(answers.subgroup_columns.left_out),
         "table": Table(
             "Averages of subgroups",
-            ["group", "people", *labels],
+            ["group", words.unit.many, *labels],
             rows,
             "subgroups.csv",
             to_csv(pd.concat(found, names=["estimand"]).reset_index(level=0)),
@@ -219,7 +225,7 @@ def count_recommendations(decisions: pd.DataFrame) -> dict[str, int]:
     return {name: int(counts.get(name, 0)) for name in _RECOMMENDATIONS}
 
 
-def decision_section(answers: Answers) -> dict[str, Any] | None:
+def decision_section(answers: Answers, words: Words) -> dict[str, Any] | None:
     """Shows recommendations and values; None if no decision was asked for."""
     decision, found, values = answers.decision, answers.decisions, answers.values
     if decision is None or isinstance(found, Unanswered):
@@ -228,21 +234,24 @@ def decision_section(answers: Answers) -> dict[str, Any] | None:
     return {
         "decision": decision,
         "gains": ", ".join(
-            f"{float(gain):g} for one who responds {kind}"
+            f"{words.money(f'{float(gain):g}')} for one who responds {kind}"
             for gain, kind in zip(decision.gains, _TYPES, strict=True)
         ),
+        "cost": words.money(f"{decision.cost:g}"),
         "criterion": _CRITERIA[decision.criterion],
         "num_treated": int(found["treat"].sum()),
         "recommendations": Table(
             "Recommendations",
-            ["recommendation", "people"],
+            ["recommendation", words.unit.many],
             [[Cell(name), count_cell(number)] for name, number in counts.items()],
         ),
-        "policies": values if isinstance(values, Unanswered) else _values(values),
+        "policies": values
+        if isinstance(values, Unanswered)
+        else _values(values, words),
     }
 
 
-def _values(values: pd.DataFrame) -> Table:
+def _values(values: pd.DataFrame, words: Words) -> Table:
     rows = [
         [
             Cell(str(name)),
@@ -252,9 +261,10 @@ def _values(values: pd.DataFrame) -> Table:
         ]
         for name, row in values.iterrows()
     ]
+    unit = "" if words.gains_in is None else f" ({words.gains_in})"
     return Table(
         "Value of treating by the rule, all and none",
-        ["policy", "treated", "value, interval", "value, bounds"],
+        ["policy", "treated", f"value{unit}, interval", "value, bounds"],
         rows,
         "values.csv",
         to_csv(values),
@@ -267,10 +277,12 @@ def share_section(answers: Answers, words: Words) -> dict[str, Any] | Unanswered
     if isinstance(curve, Unanswered):
         return curve
     if answers.decision is not None:
+        per = words.money("").strip() + f" per {words.unit.one}"
+        units = words.gains_in or "the units of the gains"
         return {
-            "held": _held(curve, "is worth", "per person", is_signed=False),
-            "figure": _draw_curve(curve, "value per person"),
-            "note": "Value per person over treating nobody, in the units of the gains.",
+            "held": _held(curve, "is worth", per.strip(), is_signed=False),
+            "figure": _draw_curve(curve, plain(f"value {per.strip()}")),
+            "note": f"Value per {words.unit.one} over treating nobody, in {units}.",
         }
     if is_bad := words.good == "harm":
         curve = -curve.rename(columns=_EXCHANGED)

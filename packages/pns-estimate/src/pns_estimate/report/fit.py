@@ -41,7 +41,7 @@ def source_table(summary: FitSummary, words: Words) -> Table:
         ]
         for name, entry in summary.tables.items()
     ]
-    head = ["table", "rows", "counted as people", words.treated]
+    head = ["table", "rows", f"counted as {words.unit.many}", words.treated]
     head += [f"{words.outcome}, of {arm}" for arm in (words.untreated, words.treated)]
     return Table("Sizes and shares of both tables", head, rows)
 

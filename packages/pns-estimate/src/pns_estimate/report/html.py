@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, SupportsFloat
 
 import jinja2
+import jinja2.ext
+import jinja2.lexer
 import markupsafe
 import matplotlib as mpl
 import numpy as np
@@ -18,7 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from pns_estimate._state import FitSummary
+from pns_estimate._unit import Unit, make_unit
 from pns_estimate.answers.answers import Unanswered
+from pns_estimate.answers.question import Question
 
 Json = Any  # what JSON holds: for the script of the page, and for summary.json
 _LARGEST_SHARE = 1.0
@@ -36,6 +40,12 @@ class Words(NamedTuple):
     outcome: str  # such as 'death = 1'
     causes: str  # the verb for PNS
     good: str | None  # what people want, 'pns' or 'harm'; None if that was not said
+    unit: Unit = Unit()  # what a person is called
+    gains_in: str | None = None  # the money of gains and costs
+
+    def money(self, amount: str) -> str:
+        """Adds the money to an amount, if it was said."""
+        return amount if self.gains_in is None else f"{amount} {self.gains_in}"
 
     def verb(self, name: str) -> str:
         """Says what the treatment does to the outcome in PNS, and in harm."""
@@ -89,15 +99,18 @@ class Words(NamedTuple):
         return _SYMBOL.sub(lambda found: f"[{symbols[found[0]]}]", plain)
 
 
-def make_words(summary: FitSummary, outcome_is_bad: bool | None) -> Words:
-    """Takes names from the tables, and verbs that suit the outcome."""
+def make_words(summary: FitSummary, question: Question) -> Words:
+    """Takes names from labels or tables, and verbs that suit the outcome."""
     treatment, outcome = summary.treatment, summary.outcome
+    is_bad, label = question.outcome_is_bad, question.treatment_label
     return Words(
-        treated=f"{treatment.column} = {treatment.one}",
-        untreated=f"{treatment.column} = {treatment.zero}",
-        outcome=f"{outcome.column} = {outcome.one}",
-        causes="causes" if outcome_is_bad else "brings about",
-        good={None: None, True: "harm", False: "pns"}[outcome_is_bad],
+        treated=label or f"{treatment.column} = {treatment.one}",
+        untreated=f"no {label}" if label else f"{treatment.column} = {treatment.zero}",
+        outcome=question.outcome_label or f"{outcome.column} = {outcome.one}",
+        causes="causes" if is_bad else "brings about",
+        good={None: None, True: "harm", False: "pns"}[is_bad],
+        unit=make_unit(question.unit),
+        gains_in=question.gains_in,
     )
 
 
@@ -128,16 +141,35 @@ def to_csv(table: pd.DataFrame) -> str:
     return table.to_csv(index_label=table.index.name or "row")
 
 
+class _InUnits(jinja2.ext.Extension):
+    """Writes the unit in place of people in the text of templates, not in values."""
+
+    def filter_stream(self, stream: Any) -> Any:
+        """Changes what is text, and texts within expressions."""
+        unit = vars(self.environment)["unit"]
+        escaped = Unit(*map(str, map(markupsafe.escape, unit)))
+        for token in stream:
+            is_text = token.type in ("data", "string")
+            if is_text and not str(stream.name).endswith((".js", ".css")):
+                write = (
+                    escaped if token.type == "data" else unit
+                )  # Jinja escapes strings
+                token = jinja2.lexer.Token(token.lineno, token.type, write(token.value))
+            yield token
+
+
 @functools.cache
-def environment() -> jinja2.Environment:
+def environment(unit: Unit = Unit()) -> jinja2.Environment:  # noqa: B008 (immutable)
     """Loads templates; whatever they are given is escaped."""
     found = jinja2.Environment(
+        extensions=[_InUnits],
         loader=jinja2.PackageLoader("pns_estimate.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    vars(found)["unit"] = unit
     found.filters |= {
         "percent": percent,
         "points": points,
@@ -150,9 +182,10 @@ def environment() -> jinja2.Environment:
     return found
 
 
-def render(template: str, **values: Any) -> str:
-    """Fills one template."""
-    return environment().get_template(template).render(**values)
+def render(template: str, *, words: Words, **values: Any) -> str:
+    """Fills one template, with the unit in the place of people."""
+    found = environment(words.unit).get_template(template)
+    return found.render(words=words, **values)
 
 
 def percent(value: SupportsFloat | None) -> str:

@@ -43,15 +43,15 @@ def write_numbers(path: Path, answers: Answers) -> None:
 def make_page(answers: Answers) -> str:
     """Fills the templates."""
     summary, question = answers.summary, answers.question
-    words = make_words(summary, question.outcome_is_bad)
+    words = make_words(summary, question)
     views = make_views(answers, words)
     shares = share_section(answers, words)
     held = hold_data(answers, views, words)
     held["value"] = None if isinstance(shares, Unanswered) else shares["held"]
     return render(
         "report.html",
-        title=f"Does {summary.treatment.column} make the difference for "
-        f"{summary.outcome.column}?",
+        title=f"Does {question.treatment_label or summary.treatment.column} make the "
+        f"difference for {question.outcome_label or summary.outcome.column}?",
         asked=answers.asked,
         audit=answers.audit,
         audit_table=audit_table(answers.audit),
@@ -61,7 +61,7 @@ def make_page(answers: Answers) -> str:
         checks=answers.checks,
         compatibility=summary.compatibility,
         constraint=words.explain(summary.compatibility.constraint),
-        decided=decision_section(answers),
+        decided=decision_section(answers, words),
         fit=fit_section(summary, words),
         flagged=_FLAGGED,
         groups=sorted_section(answers, words),

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pns_bounds as pb
 
+from pns_estimate._unit import Unit
 from pns_estimate.answers.answers import Answers, Unanswered
 from pns_estimate.answers.prediction import ENDS
 from pns_estimate.report.html import (
@@ -15,6 +16,7 @@ from pns_estimate.report.html import (
     Words,
     draw_intervals,
     make_figure,
+    plain,
     svg,
 )
 
@@ -68,10 +70,14 @@ def _view(
         "sentence": estimand.sentence,
         "width": mean_width(intervals),
         "num_empty": int(intervals["is_empty"].sum()),
-        "figure": (_draw_named if is_named else _draw_ends)(intervals, label, limits),
+        "figure": (_draw_named if is_named else _draw_ends)(
+            intervals, label, limits, words.unit
+        ),
         "is_named": is_named,
         "curve": curve,
-        "curve_figure": None if curve is None else _draw_curve(curve, label, threshold),
+        "curve_figure": None
+        if curve is None
+        else _draw_curve(curve, label, threshold, words.unit),
         "above": None if threshold is None else count_above(answers),
         "start": start,
     }
@@ -86,15 +92,17 @@ def _exceedance(band: pd.DataFrame, estimand: pb.Estimand) -> pd.Series:
 
 
 def _draw_named(
-    intervals: pd.DataFrame, label: str, limits: tuple[float, float]
+    intervals: pd.DataFrame, label: str, limits: tuple[float, float], unit: Unit
 ) -> Any:
     ordered = intervals.sort_values(["lower", "upper"])
-    names = [f"row {name}" for name in ordered.index]
-    title = f"Interval of each person: {label}"
+    names = [f"{ordered.index.name or 'row'} {name}" for name in ordered.index]
+    title = f"Interval of each {unit.one}: {label}"
     return draw_intervals(ordered, names, title, xlim=limits, xlabel="probability")
 
 
-def _draw_ends(intervals: pd.DataFrame, label: str, limits: tuple[float, float]) -> Any:
+def _draw_ends(
+    intervals: pd.DataFrame, label: str, limits: tuple[float, float], unit: Unit
+) -> Any:
     """Draws the lower ends in order, and where the upper ends of neighbors lie."""
     lower, upper = sorted_ends(intervals)
     share = (np.arange(len(lower)) + 0.5) / len(lower) * 100
@@ -106,11 +114,11 @@ def _draw_ends(intervals: pd.DataFrame, label: str, limits: tuple[float, float])
         bound = f"{name} bound, estimated"
         axes.plot(share, ends["bound"], color=color, lw=1, ls=":", label=bound)
     axes.set(xlim=(0, 100), ylim=limits, ylabel="probability")
-    axes.set(xlabel="people, sorted by the lower end (%)")
+    axes.set(xlabel=plain(unit.many) + ", sorted by the lower end (%)")
     figure.legend(frameon=False, loc="outside upper center", ncols=2)
     return svg(
         figure,
-        f"Lower and upper ends of all people's intervals: {label}. The middle person's "
+        f"Lower and upper ends of the intervals of all {unit.many}: {label}. The middle "
         f"lower end is {lower['middle'].iloc[len(lower) // 2]:.2f}, and upper ends "
         f"beside it are about {upper['middle'].iloc[len(upper) // 2]:.2f}",
     )
@@ -137,15 +145,17 @@ def sorted_ends(intervals: pd.DataFrame) -> list[pd.DataFrame]:
     ]
 
 
-def _draw_curve(curve: pd.Series, label: str, threshold: float | None) -> Any:
+def _draw_curve(
+    curve: pd.Series, label: str, threshold: float | None, unit: Unit
+) -> Any:
     figure, axes = make_figure(2.6)
     axes.step(curve.index, curve, where="post", color=BLUE, lw=1.5)
     if threshold is not None:
         axes.axvline(threshold, color=ORANGE, lw=1.2)
     limits = (curve.index[0], curve.index[-1])
     axes.set(xlim=limits, ylim=(0, max(1, 1.05 * curve.max())))
-    axes.set(xlabel="value", ylabel="people surely above")
-    return svg(figure, f"How many people surely exceed each value: {label}")
+    axes.set(xlabel="value", ylabel=f"{plain(unit.many)} surely above")
+    return svg(figure, f"How many {unit.many} surely exceed each value: {label}")
 
 
 def hold_data(
@@ -172,7 +182,14 @@ def hold_data(
             }
         )
     rows = [str(name) for name in index[chosen]]
-    return {"total": len(index), "rows": rows, "estimands": estimands}
+    key = str(index.name or "row")
+    return {
+        "total": len(index),
+        "key": key,
+        "unit": words.unit._asdict(),
+        "rows": rows,
+        "estimands": estimands,
+    }
 
 
 def _terms(

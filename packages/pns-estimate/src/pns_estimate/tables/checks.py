@@ -14,7 +14,7 @@ import pns_models as pm
 from jaxtyping import Float, Int
 
 from pns_estimate._errors import UserError
-from pns_estimate.tables.columns import Column, Covariate
+from pns_estimate.tables.columns import DATE, Column, Covariate
 from pns_estimate.tables.rows import Meaning, Roles, TrainingRows
 
 _UNBALANCED = 0.001  # p-value below which covariates predict the arm
@@ -27,7 +27,6 @@ _MOST_ALONE = 0.1  # share of a table with almost no comparable rows in the othe
 _LEAST_LABELS = 20  # values in each table; fewer may be a category of one table
 _LEAST_RANGE = 100  # rows whose range is taken for that of a table
 _COMPARED_ROWS = 20_000  # of each table
-_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T].*)?")
 _ID_NAME = re.compile(
     r"(.*[_ .-])?(id|uuid|index|key|rownum)|unnamed: \d+", re.IGNORECASE
 )
@@ -283,7 +282,7 @@ def suspect_column(covariate: Covariate, parts: Sequence[Column]) -> str | None:
     """Says whether a covariate looks like a date or an identifier."""
     name = covariate.column
     if covariate.kind == "category":
-        if all(_DATE.fullmatch(level) for level in covariate.levels):
+        if all(DATE.fullmatch(level) for level in covariate.levels):
             return (
                 f"the covariate {name!r} holds dates, and each date is a category of its "
                 "own; give a number, such as days since a first date, or leave it out."

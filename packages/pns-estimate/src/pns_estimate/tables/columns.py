@@ -1,6 +1,7 @@
 """Columns of real tables as numbers: two-valued columns, and covariates."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +13,15 @@ from pns_estimate._errors import Setting, UserError
 
 Missing = Literal["error", "indicator"]
 Unseen = Literal["error", "unknown"]
+# As files write numbers; '007' is a code, and 'nan' no number.
+_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+DATE = re.compile(
+    r"(\d{1,4}([-/.])\d{1,2}\2\d{1,4}"
+    rf"|\d{{1,2}}[- ]?{_MONTH}[-, ]*\d{{2,4}}|{_MONTH}[- ]?\d{{1,2}}[-, ]+\d{{2,4}})"
+    r"([ T].*)?",
+    re.IGNORECASE,
+)
 _MOST_LEVELS = 200  # of a text column; more are an error
 
 
@@ -63,6 +73,11 @@ def find_two_values(
     """
     seen: list[Any] = []
     for part in parts:
+        if are_dates(part.values):
+            raise UserError(
+                f"the {role} {column!r} of the {part.table} table holds dates; give a "
+                "column of two values, such as whether it happened."
+            )
         if part.num_missing:
             raise UserError(
                 f"the {role} {column!r} of the {part.table} table is missing in "
@@ -70,6 +85,7 @@ def find_two_values(
             )
         seen += [v for v in _plain(part.values).unique().tolist() if v not in seen]
     if len(seen) != 2:
+        _check_alike(parts, column, role)
         shown = sorted(map(str, seen))[:6]
         raise UserError(
             f"the {role} {column!r} must have two values, got {len(seen)}: "
@@ -95,6 +111,22 @@ def find_two_values(
         )
     one = seen[0] if seen[1] == match[0] else seen[1]
     return TwoValues(column, match[0], one)
+
+
+def _check_alike(parts: Sequence[Column], column: str, role: str) -> None:
+    """Raises if each table has two values, and not the same."""
+    each = {part.table: _plain(part.values).unique().tolist() for part in parts}
+    if all(len(values) == 2 for values in each.values()):
+        shown = [
+            f"the {table} table has {low!r} and {high!r}"
+            for table, (low, high) in (
+                (table, sorted(values, key=str)) for table, values in each.items()
+            )
+        ]
+        raise UserError(
+            f"the {role} {column!r} must have the same two values in both tables; "
+            f"{', '.join(shown)}: write them alike."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +168,8 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        """Numbers that a row becomes."""
-        return sum(covariate.width for covariate in self.covariates)
+        """Numbers that a row becomes; without covariates one, which is 0."""
+        return sum(covariate.width for covariate in self.covariates) or 1
 
     def encode(
         self, table: pd.DataFrame, name: str, out: np.ndarray | None = None
@@ -151,6 +183,8 @@ class Encoder:
         """
         z = np.empty((len(table), self.width), np.float32) if out is None else out
         outside = np.zeros(len(table), bool)
+        if not self.covariates:
+            z[:] = 0
         place = 0
         for covariate in self.covariates:
             if covariate.column not in table.columns:
@@ -191,6 +225,20 @@ class Encoder:
                 place += 1
         return z, outside
 
+    def with_numbers(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Returns the table, with numbers in place of text that was read as numbers."""
+        text = [
+            covariate.column
+            for covariate in self.covariates
+            if covariate.kind == "number" and not _is_number(table[covariate.column])
+        ]
+        if not text:
+            return table
+        table = table.copy(deep=False)
+        for column in text:
+            table[column] = as_numbers(table[column])
+        return table
+
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Encoder":
         """Rebuilds an encoder."""
@@ -205,11 +253,11 @@ class Encoder:
 
 
 def make_encoder(covariates: Sequence[Covariate], unseen: Unseen = "error") -> Encoder:
-    """Puts covariates together; raises if none of them varies."""
-    if not any(covariate.varies for covariate in covariates):
+    """Puts covariates together; raises if there are some and none of them varies."""
+    if covariates and not any(covariate.varies for covariate in covariates):
         raise UserError(
             "none of the covariates varies, so there is nothing to tell people apart by; "
-            "give other covariates."
+            "give other covariates, or none."
         )
     return Encoder(tuple(covariates), unseen)
 
@@ -225,11 +273,14 @@ def make_covariate(
     if not known:
         raise UserError(f"the covariate {column!r} has no values at all.")
     numeric = {_is_number(part.values) for part in known}
-    if len(numeric) > 1:
-        raise UserError(
-            f"the covariate {column!r} holds numbers in one table and text in another; "
-            "make them alike."
-        )
+    if len(numeric) > 1 and any(are_dates(part.values) for part in known):
+        raise _dates(column)
+    if len(numeric) > 1:  # one table may write its numbers as text
+        parts = [part._replace(values=as_numbers(part.values)) for part in parts]
+        numeric = {True}
+        for part in parts:
+            if not _is_number(part.values):
+                raise _text_beside_numbers(part, parts, column)
     for part in parts:
         if missing == "error" and part.num_missing:
             raise _missing_values(part.table, column, part.num_missing)
@@ -256,6 +307,8 @@ def make_covariate(
     own = [set(_text(part.values.dropna())) for part in known]
     levels = sorted(set.union(*own))
     if len(levels) > _MOST_LEVELS:
+        if any(are_dates(part.values) for part in known):
+            raise _dates(column)
         is_key = len(levels) > 0.5 * max(part.num_rows for part in parts)
         kind = ", as an identifier has" if is_key else ""
         raise UserError(
@@ -270,6 +323,36 @@ def make_covariate(
         is_complete=is_complete,
         varies=len(levels) > 1,
         indicator=indicator,
+    )
+
+
+def are_dates(values: pd.Series) -> bool:
+    """Tells whether all values are dates or times, or text that reads as such."""
+    if pd.api.types.is_datetime64_any_dtype(values):
+        return True
+    if _is_number(values):
+        return False
+    different = values.dropna().astype(str).unique()
+    return len(different) > 0 and all(map(DATE.fullmatch, different))
+
+
+def _dates(column: str) -> UserError:
+    return UserError(
+        f"the covariate {column!r} holds dates; give a number in its place, such as days "
+        "since a first date, or leave it out of covariates."
+    )
+
+
+def _text_beside_numbers(
+    part: Column, parts: Sequence[Column], column: str
+) -> UserError:
+    """Names a text of one table where another has numbers."""
+    text = min(str(v) for v in part.values.dropna() if _parsed_value(v) is None)
+    (other,) = [each for each in parts if each is not part]
+    return UserError(
+        f"the covariate {column!r} holds text such as {text!r} in the {part.table} table "
+        f"and numbers in the {other.table} table; write it alike in both, or leave it "
+        "out of covariates."
     )
 
 
@@ -321,7 +404,37 @@ def _plain(values: pd.Series) -> pd.Series:
         numbers = values.astype(float)
         whole = bool((numbers == numbers.round()).all())
         return numbers.astype(int) if whole and np.isfinite(numbers).all() else numbers
-    return values.astype(object)
+    values = values.astype(object)
+    return values.map({value: _plain_value(value) for value in values.unique()})
+
+
+def _plain_value(value: Any) -> Any:
+    """Text that is a whole number or a boolean as int, so that '1' and 1 are one value."""
+    number = _parsed_value(value)
+    return value if number is None or number != int(number) else int(number)
+
+
+def as_numbers(values: pd.Series) -> pd.Series:
+    """Numbers that were written as text; as they come if one of them is none."""
+    if _is_number(values):
+        return values
+    found = []
+    for value, missing in zip(values.astype(object), values.isna(), strict=True):
+        found.append(np.nan if missing else _parsed_value(value))
+        if found[-1] is None:
+            return values
+    return pd.Series(found, values.index, dtype=float)
+
+
+def _parsed_value(value: Any) -> float | None:
+    """Reads a number or a boolean that may be text; None if it is neither."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lower() in ("true", "false"):
+            return float(text.lower() == "true")
+        return float(text) if _NUMBER.fullmatch(text) else None
+    is_number = isinstance(value, (bool, int, float, np.number, np.bool_))
+    return float(value) if is_number and np.isfinite(value) else None
 
 
 def _text(values: pd.Series) -> np.ndarray:
@@ -337,6 +450,7 @@ def _text(values: pd.Series) -> np.ndarray:
 
 
 def _numbers(values: pd.Series, column: str, name: str) -> np.ndarray:
+    values = as_numbers(values)
     if not _is_number(values):
         raise UserError(
             f"the covariate {column!r} of the {name} table must hold numbers, as in "

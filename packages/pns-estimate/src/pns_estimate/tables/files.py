@@ -68,13 +68,17 @@ def _find_encoding(sample: bytes) -> str:
 
 
 def read_table(
-    source: Any, name: str, tell: Callable[[str], None] | None = None
+    source: Any,
+    name: str,
+    tell: Callable[[str], None] | None = None,
+    key: str | None = None,
 ) -> pd.DataFrame:
     """Reads a table, or a path that ends in .csv, .tsv (also with .gz) or .parquet.
 
     A table is a DataFrame, one of a library that speaks Arrow (polars, pyarrow), or NumPy
     arrays by column name (a dictionary, or one structured array). `tell` is called with a
-    note if a text file is unusual.
+    note if a text file is unusual. Values of the column `key` are kept as they are
+    written: '007' is no 7.
     """
     if isinstance(source, pd.DataFrame):
         table = source
@@ -83,7 +87,7 @@ def read_table(
     elif isinstance(source, (Mapping, np.ndarray)):
         table = _from_arrays(source, name)
     elif isinstance(source, (str, os.PathLike)):
-        table = _read_file(Path(source), name, tell)
+        table = _read_file(Path(source), name, tell, key)
     else:
         raise UserError(
             f"the {name} table must be a DataFrame or a path, got "
@@ -94,7 +98,7 @@ def read_table(
 
 
 def _read_file(
-    path: Path, name: str, tell: Callable[[str], None] | None
+    path: Path, name: str, tell: Callable[[str], None] | None, key: str | None
 ) -> pd.DataFrame:
     if path.is_dir():
         raise UserError(
@@ -117,8 +121,13 @@ def _read_file(
             options["compression"] = "gzip"
         # Repeated names would be renamed in silence.
         header = pd.read_csv(path, header=None, nrows=1, dtype=str, **options)
-        check_shape(pd.Index(header.iloc[0]), len(header), name)
+        names = pd.Index(header.iloc[0])
+        check_shape(names, len(header), name)
+        if key is not None and key in names:
+            options["dtype"] = {key: str}
         table = pd.read_csv(path, **options)
+        if "dtype" in options:
+            table[key] = _as_written(table[key])
     except UserError:
         raise
     except Exception as error:  # every reader has errors of its own
@@ -134,6 +143,13 @@ def _read_file(
             "name every column."
         )
     return table
+
+
+def _as_written(text: pd.Series) -> pd.Series:
+    """Makes numbers of text that they are written as; else the text stays."""
+    numbers = pd.to_numeric(text, errors="coerce")
+    is_whole = pd.api.types.is_integer_dtype(numbers)
+    return numbers if is_whole and (numbers.astype(str) == text).all() else text
 
 
 def check_shape(columns: pd.Index, num_rows: int, name: str) -> None:

@@ -22,6 +22,7 @@ from pns_estimate.tables.checks import (
 )
 from pns_estimate.tables.columns import (
     TwoValues,
+    as_numbers,
     find_two_values,
     make_covariate,
     make_encoder,
@@ -36,6 +37,7 @@ from pns_estimate.tables.rows import (
     read_rows,
 )
 
+_MOST_NAMED = 8  # columns in a message
 _NUM_FOLDS = 5  # of the comparison of sources, for methods with fewer
 _TOO_FEW = {
     False: "there are too few people to learn from: some of both tables are held out to "
@@ -154,6 +156,8 @@ def _learn(
     for column in chosen:
         parts = [table.column(column) for table in tables]
         learned.append(make_covariate(parts, column, settings["missing"]))
+        if learned[-1].kind == "number":  # some may be text
+            parts = [part._replace(values=as_numbers(part.values)) for part in parts]
         suspects.append(suspect_column(learned[-1], parts))
     encoder = make_encoder(learned, settings["unseen"])
     return Meaning(two["treatment"], two["outcome"], encoder), [*filter(None, suspects)]
@@ -163,7 +167,7 @@ def _choose_covariates(
     tables: Sequence[Frame | Stream], roles: Roles, covariates: Sequence[str] | None
 ) -> list[str]:
     """Returns the covariates' names; raises unless all columns are there as they should."""
-    special = [*roles.columns, roles.groups, roles.assignment_column]
+    special = [*roles.columns, roles.groups, roles.assignment_column, roles.id]
     for table in tables:
         require_columns(table, roles.columns)
     is_list = not isinstance(covariates, str)
@@ -177,19 +181,28 @@ def _choose_covariates(
             raise UserError("covariates name a column twice.")
     else:
         own = [[c for c in table.columns if c not in special] for table in tables]
-        shared = set.intersection(*(set(map(str, columns)) for columns in own))
-        differ = sorted({str(c) for columns in own for c in columns} - shared)
-        if differ:
-            raise UserError(
-                f"the columns {differ[:6]} are in one table only; name the covariates "
-                "that both have."
-            )
-        chosen = sorted(own[0], key=str)
-    if not chosen:
-        raise UserError("there are no covariates; name at least one.")
+        shared = set.intersection(*map(set, own))
+        _tell_unshared(tables, own, shared)
+        chosen = sorted(shared, key=str)
     for table in tables:
         require_columns(table, chosen)
     return chosen
+
+
+def _tell_unshared(
+    tables: Sequence[Frame | Stream], own: Sequence[Sequence[str]], shared: set[str]
+) -> None:
+    """Warns of columns that are left out because one table lacks them."""
+    parts = []
+    for table, columns in zip(tables, own, strict=True):
+        alone = [repr(column) for column in columns if column not in shared]
+        if len(alone) > _MOST_NAMED:
+            alone = [*alone[:_MOST_NAMED], f"{len(alone) - _MOST_NAMED:,} more"]
+        if alone:
+            parts.append(f"{', '.join(alone)} of the {table.name} table")
+    if parts:
+        problem = f"left out, because the other table lacks them: {'; '.join(parts)}."
+        warnings.warn(TableWarning(problem), stacklevel=6)
 
 
 def _number_groups(

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import tqdm
 
 from pns_estimate._errors import UserError
+from pns_estimate._progress import advance, is_watched
 from pns_estimate.tables.columns import Column, no_column
 from pns_estimate.tables.files import check_shape, first_line, read_table
 
@@ -96,7 +97,7 @@ class Stream:
 
     def frames(self, columns: Sequence[str], doing: str) -> Iterator[pd.DataFrame]:
         """Yields batches of some columns, whose index counts the rows of the table."""
-        show = self.progress and sys.stderr.isatty()
+        show = self.progress and sys.stderr.isatty() and not is_watched()
         bar = tqdm.tqdm(
             total=self.num_rows(),
             desc=f"{doing}: {self.name}",
@@ -118,6 +119,7 @@ class Stream:
                     start += len(frame)
                     yield frame
                     bar.update(len(frame))
+                    advance(start / bar.total)
 
 
 def _own_columns(schema: pa.Schema) -> list[str]:
@@ -149,12 +151,14 @@ def open_table(
     memory_gb: float,
     progress: bool = False,
     tell: Callable[[str], None] | None = None,
+    key: str | None = None,
 ) -> Frame | Stream:
     """Reads a table, or opens it as a stream if it is meant to be one.
 
     A `pyarrow.dataset.Dataset` and a folder of Parquet files are streamed; so is one
     Parquet file that a fit in memory would need more than `memory_gb` for. A table that
-    was opened before is returned as it is; anything else is read by `read_table`.
+    was opened before is returned as it is; anything else is read by `read_table`, which
+    explains `key`.
     """
     if isinstance(source, Frame | Stream):
         return source
@@ -166,7 +170,7 @@ def open_table(
         elif path.suffix.lower() == ".parquet" and _is_large(path, memory_gb):
             dataset = ds.dataset(path, format="parquet")
     if dataset is None:
-        return Frame(name, read_table(source, name, tell))
+        return Frame(name, read_table(source, name, tell, key))
     stream = Stream(name, dataset, progress)
     check_shape(pd.Index(dataset.schema.names), stream.num_rows(), name)
     return stream
@@ -227,6 +231,8 @@ def _to_pandas(batch: pa.RecordBatch, schema: pa.Schema) -> pd.DataFrame:
         for column in batch.columns
     ]
     frame = pa.Table.from_arrays(columns, names=batch.schema.names).to_pandas()
+    if not columns:  # its rows count all the same
+        return pd.DataFrame(index=pd.RangeIndex(batch.num_rows))
     for column in _categories(schema) & set(frame.columns):
         frame[column] = frame[column].astype("category")
     return frame

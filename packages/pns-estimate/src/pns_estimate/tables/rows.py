@@ -40,6 +40,7 @@ class Roles(NamedTuple):
     # The probability of the treated arm: a number, the column of the trial that holds
     # it, or None.
     assignment: Any = None
+    id: str | None = None  # the column that names people, or None
 
     @property
     def assignment_column(self) -> str | None:
@@ -186,7 +187,8 @@ def read_rows(
         columns = [*encoder.columns, *roles.columns]
         if pm.SOURCES[number].role == "trial" and roles.assignment_column is not None:
             columns.append(roles.assignment_column)
-        for frame in table.frames(columns, "counting rows"):
+        for given in table.frames(columns, "counting rows"):
+            frame = encoder.with_numbers(given)
             rows = slice(start, start + len(frame))
             batch = pm.Rows(
                 z=encoder.encode(frame, table.name, None if z is None else z[rows])[0],
@@ -209,7 +211,8 @@ def read_rows(
     if z is not None:
         given = _join(held.batches, z)
         rows, place, _ = given.merged(keeps_weights)
-        parts = [table.frame for table in tables if isinstance(table, Frame)]
+        frames = [table.frame for table in tables if isinstance(table, Frame)]
+        parts = [encoder.with_numbers(frame) for frame in frames]
     else:
         given = rows = held.merge(tables[-1].name)
         place, parts = None, held.people

@@ -53,7 +53,7 @@
       slider.setAttribute("aria-valuetext", String(value));
       view.querySelector(".threshold-answer").textContent =
         `${people[slider.value].toLocaleString("en")} of ` +
-        `${held.total.toLocaleString("en")} people surely exceed ${value}.`;
+        `${held.total.toLocaleString("en")} ${held.unit.many} surely exceed ${value}.`;
     };
     slider.addEventListener("input", show);
     show();
@@ -78,6 +78,69 @@
     show();
   }
 
+  // Figures for slides: in the colors of paper, on white, with the title that is read aloud.
+  const paper = { blue: "#1f5fa8", orange: "#b34d12", grey: "#8a8f98", ink: "#1c2430" };
+  const space = "http://www.w3.org/2000/svg";
+  const titled = (figure) => {
+    const copy = figure.cloneNode(true);
+    const title = figure.getAttribute("aria-label");
+    const lines = [""];
+    for (const word of title.split(" "))
+      if ((lines.at(-1) + word).length < 68) lines.push(`${lines.pop()} ${word}`.trim());
+      else lines.push(word);
+    const { width, height } = figure.viewBox.baseVal;
+    const room = 14 * lines.length + 10;
+    const add = (tag, attributes, text = "") => {
+      const element = document.createElementNS(space, tag);
+      for (const [name, value] of Object.entries(attributes))
+        element.setAttribute(name, value);
+      element.textContent = text;
+      return element;
+    };
+    copy.setAttribute("viewBox", `0 ${-room} ${width} ${height + room}`);
+    copy.setAttribute("width", width);
+    copy.setAttribute("height", height + room);
+    copy.prepend(
+      add("rect", { x: 0, y: -room, width, height: height + room, fill: "#fff" }),
+      ...lines.map((line, at) => add("text", { x: 8, y: 14 * (at + 1) - room + 2,
+        fill: paper.ink, "font-family": "sans-serif", "font-size": 11 }, line)));
+    const text = new XMLSerializer().serializeToString(copy)
+      .replace(/var\(--(\w+)\)/g, (_, name) => paper[name]);
+    return { text, width, height: height + room };
+  };
+  const save = (blob, name) => {
+    const link = make("a");
+    link.download = name;
+    link.href = URL.createObjectURL(blob);
+    link.click();
+  };
+  const saveFigure = (figure, kind) => {
+    const { text, width, height } = titled(figure);
+    const name = figure.getAttribute("aria-label").toLowerCase()
+      .replace(/[^a-z0-9]+/g, "-").slice(0, 60).replace(/^-|-$/g, "") + `.${kind}`;
+    const drawing = new Blob([text], { type: "image/svg+xml" });
+    if (kind === "svg") return save(drawing, name);
+    const image = new Image();
+    image.onload = () => {
+      const canvas = make("canvas");
+      [canvas.width, canvas.height] = [3 * width, 3 * height];
+      canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+      canvas.toBlob((blob) => save(blob, name), "image/png");
+    };
+    image.src = URL.createObjectURL(drawing);
+  };
+  for (const figure of document.querySelectorAll("figure > svg")) {
+    const line = make("p", "Save this figure: ");
+    line.className = "download";
+    for (const kind of ["png", "svg"]) {
+      const button = make("button", kind.toUpperCase());
+      button.type = "button";
+      button.addEventListener("click", () => saveFigure(figure, kind));
+      line.append(button, " ");
+    }
+    figure.parentElement.after(line);
+  }
+
   // One person: both ends, what binds them, and which part of the width can shrink.
   const describe = (one, at) => {
     const c = one.columns;
@@ -92,7 +155,7 @@
       ` The upper end comes from: ${one.terms[c.binding_upper[at]]}.` +
       ` What would change it: more rows would remove up to ${(100 * noise).toFixed(1)} points of` +
       ` the width; the other ${(100 * rest).toFixed(1)} stay unless covariates tell more` +
-      " about this person.");
+      ` about this ${held.unit.one}.`);
     item.append(draw(one, at));
     return item;
   };
@@ -119,8 +182,8 @@
     if (at < 0) {
       const near = held.rows.filter((name) => name.startsWith(wanted)).slice(0, 8);
       return answer.replaceChildren(make("p", near.length
-        ? `No row ${wanted}; rows that start so: ${near.join(", ")}.`
-        : `No row ${wanted} on this page.`));
+        ? `No ${held.key} ${wanted}; those that start so: ${near.join(", ")}.`
+        : `No ${held.key} ${wanted} on this page.`));
     }
     const list = make("ul");
     list.append(...held.estimands.map((one) => describe(one, at)));
@@ -129,7 +192,7 @@
     const differ = held.estimands[0].columns.disagreement?.[at];
     if (differ != null)
       list.append(make("li", `Learners differ by ${(100 * differ).toFixed(1)} points.`));
-    answer.replaceChildren(make("p", `Row ${wanted}`), list);
+    answer.replaceChildren(make("p", `${held.key[0].toUpperCase()}${held.key.slice(1)} ${wanted}`), list);
   };
   field.addEventListener("input", find);
 
@@ -139,7 +202,7 @@
   const csv = document.getElementById("people-csv");
   csv.download = "people.csv";
   csv.addEventListener("click", () => {
-    const lines = [["row", "estimand", ...names].join(",")];
+    const lines = [[/[",\n]/.test(held.key) ? quote(held.key) : held.key, "estimand", ...names].join(",")];
     for (const { name, columns } of held.estimands)
       held.rows.forEach((row, at) => lines.push([quote(row), name, ...names.map(
         (column) => quote(columns[column][at]))].join(",")));
