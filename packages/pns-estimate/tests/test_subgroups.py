@@ -10,9 +10,9 @@ from pns_estimate.answers.subgroups import choose_columns, find_subgroups
 from small_tables import draw_table, fit
 
 
-def choose(people, score=None, least=2):
+def choose(people, score=None):
     score = np.zeros(len(people)) if score is None else score
-    return choose_columns(people, score, least=least)
+    return choose_columns(people, score)
 
 
 def test_groups_of_a_column_share_out_everybody_with_a_value():
@@ -36,10 +36,10 @@ def test_groups_of_a_column_share_out_everybody_with_a_value():
 
 def test_names_and_constants_make_no_groups_unless_they_are_asked_for():
     people = pd.DataFrame(
-        {"name": [f"p{i}" for i in range(20)], "one": 1.0, "sex": ["f", "m"] * 10}
+        {"name": [f"p{i}" for i in range(30)], "one": 1.0, "sex": ["f", "m"] * 15}
     )
     assert choose(people) == (["sex"], ["name"])  # nothing to say of a constant
-    assert len(find_subgroups(people, ["name"])) == 20
+    assert len(find_subgroups(people, ["name"])) == 20  # 19 names and the rest
     with pytest.raises(pe.UserError, match="no covariate to make subgroups of"):
         find_subgroups(people[["one"]], choose(people[["one"]]).chosen)
 

@@ -181,7 +181,10 @@ class Population:
         bounded = find_estimand(estimand)
         units = self.prepared(source).units
         own = units._replace(ratio=None)
-        wanted = [(TRIAL, own, "experimental", True), (COUNTED, units, source, False)]
+        wanted: list[tuple[str, pi.HeldOutUnits, Source, bool]] = [
+            (TRIAL, own, "experimental", True),
+            (COUNTED, units, source, False),
+        ]
         if units.ratio is not None and source != "experimental":
             wanted.insert(1, (MOVED, units, source, True))
         steps: dict[str, Any] = {

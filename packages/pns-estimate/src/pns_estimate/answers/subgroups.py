@@ -38,22 +38,26 @@ def choose_columns(
     people: pd.DataFrame | People,
     score: Float[np.ndarray, " n"],
     copies: Float[np.ndarray, " n"] | None = None,
-    least: float = 2,
+    least: float = 1,
 ) -> Columns:
     """Chooses columns to group by, in their natural order.
 
     If all of them would make more than 60 groups, those come first whose groups explain
-    most of the variance of the score, a prediction for each row. Columns of which all
-    categories are rarer than the least number of people are left out.
+    most of the variance of the score, a prediction for each row. A column is
+    left out if all its categories are rarer than the least number of people, or if most
+    rows have one of their own.
     """
     weights = np.ones(len(people)) if copies is None else copies
     sizes, explained = {}, {}
     for column in sorted(people.columns, key=_natural_order):
         values = people[column]
-        if values.dropna().nunique() < 2:
+        num_values = values.dropna().nunique()
+        if num_values < 2:
             continue
         groups = _split(values, copies, least)
-        sizes[column] = len(groups) if len(groups) > 1 else _MOST_GROUPS + 1
+        is_name = num_values > max(_MOST_CATEGORIES, len(values) / 2)
+        is_useless = len(groups) < 2 or (is_name and not _is_number(values))
+        sizes[column] = _MOST_GROUPS + 1 if is_useless else len(groups)
         explained[column] = _explained(groups, score, weights)
     order = list(sizes)
     if sum(sizes.values()) > _MOST_GROUPS:
