@@ -12,6 +12,14 @@ import pytest
 from small_tables import draw_table, fit, small_recipe
 
 
+def test_the_names_of_covariates_are_known_after_a_fit_alone(linear, tmp_path):
+    assert linear.feature_names_in_.tolist() == ["age", "member", "region"]
+    linear.save(tmp_path / "model")
+    loaded = pe.PnsEstimator.load(tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == linear.summary_.covariates
+    assert not hasattr(pe.PnsEstimator(), "feature_names_in_")
+
+
 def test_intervals_are_aligned_and_say_what_binds(fitted, people):
     rows = people.set_index(pd.Index([f"id{i}" for i in range(len(people))]))
     answer = fitted.intervals(rows)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
+import numpy as np
 import pandas as pd
 import pns_infer as pi
 import pns_models as pm
@@ -247,6 +248,11 @@ class PnsEstimator(Settings):
     def sample_size_(self) -> float:
         """Number of units behind the estimates, both tables together."""
         return self._fitted().sample_size
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """Names of the covariates, as scikit-learn calls them, in the order of their use."""
+        return np.array(self._fitted().encoder.columns, dtype=object)
 
     def predict(self, rows: Any) -> Prediction:
         """Prepares people to ask about; see `Prediction` for the questions.

@@ -92,7 +92,7 @@ def average_table(answers: Answers, words: Words) -> Table:
     rows = [
         [
             Cell(words.label(estimand)),
-            Cell(str(step)),
+            Cell(words.unit(str(step))),
             range_cell(row.lower, row.upper),
             range_cell(row.bound_lower, row.bound_upper),
             Cell(f"{100 * (row.upper - row.lower):.1f}", row.upper - row.lower),
