@@ -204,6 +204,20 @@ def test_constant_covariates_give_the_frequencies_outside_the_fold():
         np.testing.assert_allclose(atoms.mu[fold, 0], mu, atol=6e-3)
 
 
+def test_all_that_runs_beside_each_other_asks_for_one_thread(folded, monkeypatch):
+    """LightGBM's number of threads is global: raised while another predicts, it crashes."""
+    lightgbm = pytest.importorskip("lightgbm")
+    subset, asked = lightgbm.Dataset.subset, []
+
+    def noted(self, rows, params=None):
+        asked.append(params["num_threads"])
+        return subset(self, rows, params)
+
+    monkeypatch.setattr(lightgbm.Dataset, "subset", noted)
+    fit(folded, pm.TreeLearner(max_trees=10))
+    assert asked == [1] * 10 and _tree_learner._COMMON["num_threads"] == 1
+
+
 WITHOUT_LIGHTGBM = """
 import sys, warnings
 import jax, numpy as np

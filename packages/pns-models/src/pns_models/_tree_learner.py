@@ -202,7 +202,10 @@ class TreeLearner:
             }
             give_back_memory()  # of members before
             seen, loss = task.training(member)
-            booster = lightgbm.Booster(parameters, data.subset(seen))
+            # LightGBM has one number of threads for all that run: a call that raises it
+            # while another predicts would end the process.
+            part = data.subset(seen, _DATASET | {"num_threads": 1})
+            booster = lightgbm.Booster(parameters, part)
             start, losses = loss.best_constant(), []
             judge = task.judge(member) if num_trees is None else None
             for _ in range(0, num_trees or self.max_trees, _BLOCK):
