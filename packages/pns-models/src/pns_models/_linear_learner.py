@@ -209,10 +209,10 @@ def _tune(data: _Data) -> Float[np.ndarray, " members"]:
     """Chooses tau of each member by what the first members do not see."""
     resamples = data.resamples
     every = slice(None, None, -(-len(data.rows) // _TUNING_ROWS))
-    first = np.arange(resamples.folded.num_folds)  # one of each fold, in order
-    total = resamples.total
-    training = data.some(first, every, [resamples.counts(i) for i in first])
-    judging = data.some(first, every, [total - resamples.seen(i) for i in first])
+    folds = range(resamples.folded.num_folds)
+    first, total = np.array(folds), resamples.total  # one member of each fold, in order
+    training = data.some(first, every, [resamples.counts(i) for i in folds])
+    judging = data.some(first, every, [total - resamples.seen(i) for i in folds])
     slopes: Slopes | None = None
     losses: list[float] = []
     for penalty in _PENALTIES:
@@ -231,7 +231,7 @@ def _fit_members(data: _Data, penalties: Float[np.ndarray, " members"]) -> Slope
     """Fits every member, those that share their units at a time."""
     result: list[Slopes] = []
     for own in np.split(np.arange(len(penalties)), data.resamples.per_fold):
-        part = data.some(own, slice(None), [data.resamples.counts(i) for i in own])
+        part = data.some(own, slice(None), [data.resamples.counts(int(i)) for i in own])
         start = result[-1] if result else None
         result.append(_minimize(part, penalties[own], data.bends, start))
     return np.concatenate(result)

@@ -16,8 +16,8 @@ from pns_estimate._errors import Setting, UserError
 from pns_estimate._unit import make_unit
 from pns_estimate.answers.answers import STRONG, Answers, Unanswered
 from pns_estimate.answers.audit import CAVEAT
-from pns_estimate.answers.subgroups import name_some
 from pns_estimate.answers.prediction import ENDS
+from pns_estimate.answers.subgroups import name_some
 from pns_estimate.tables.columns import Encoder
 from pns_estimate.tables.files import complete_file
 from pns_estimate.tables.readers import Frame, Stream, require_columns
