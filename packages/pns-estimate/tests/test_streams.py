@@ -23,6 +23,10 @@ from pns_estimate.tables.readers import Stream
 from pns_estimate.tables.rows import MemoryLimit
 from small_tables import draw_table, fit, small_recipe
 
+# Rows are answered in blocks, and on some processors the float32 product of a row depends
+# on how many rows stand beside it.
+ROUNDING = {"rtol": 1e-5, "atol": 1e-6}
+
 
 def draw_rough_table(n, randomized, seed):
     """Draws a table with gaps, in which many rows agree."""
@@ -138,12 +142,11 @@ def test_streamed_intervals_are_those_in_memory(both, rough, folders, tmp_path):
     memory, _ = both
     assert memory.write_intervals(tmp_path / "all.parquet", folders[1]) == 2000
     found = pd.read_parquet(tmp_path / "all.parquet")
-    pd.testing.assert_frame_equal(
-        found, memory.intervals(rough[1]), check_exact=True, check_index_type=False
-    )
+    wanted = memory.intervals(rough[1])
+    pd.testing.assert_frame_equal(found, wanted, check_index_type=False, **ROUNDING)
     assert memory.write_intervals(tmp_path / "some.parquet", rough[1].head(7)) == 7
     some = pd.read_parquet(tmp_path / "some.parquet")
-    pd.testing.assert_frame_equal(some, found.head(7), check_exact=True)
+    pd.testing.assert_frame_equal(some, found.head(7), **ROUNDING)
 
 
 def test_streams_are_read_without_covariates_and_with_numbers_as_text(
@@ -187,7 +190,7 @@ def test_answers_that_are_forgotten_are_made_again(
     kept, forgotten = (
         pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("kept", "forgotten")
     )
-    pd.testing.assert_frame_equal(kept, forgotten, check_exact=True)
+    pd.testing.assert_frame_equal(kept, forgotten, **ROUNDING)
 
 
 def test_rows_are_those_in_memory_however_they_are_read(both):
@@ -356,7 +359,7 @@ def test_the_command_fits_and_answers_streams(
     assert "crossfit, 3,000 + 2,000 rows" in told and "2,000 intervals" in printed
     wanted = both[0].intervals(rough[1])
     found = pd.read_parquet(tmp_path / "out" / "intervals.parquet")
-    pd.testing.assert_frame_equal(found, wanted, check_exact=True)
+    pd.testing.assert_frame_equal(found, wanted, **ROUNDING)
     text = pd.read_csv(tmp_path / "out" / "intervals.csv", index_col="row")
     np.testing.assert_allclose(text["lower"], wanted["lower"], rtol=1e-6)
     assert (tmp_path / "out" / "averages.csv").exists()
