@@ -374,4 +374,4 @@ def test_the_command_fits_and_answers_streams(
     assert code == 0 and "no intervals.csv" in told
     assert not (tmp_path / "more" / "intervals.csv").exists()
     found = pd.read_parquet(tmp_path / "more" / "intervals.parquet")
-    pd.testing.assert_frame_equal(found, wanted, check_exact=True)
+    pd.testing.assert_frame_equal(found, wanted, **ROUNDING)
