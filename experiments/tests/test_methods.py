@@ -4,15 +4,17 @@ import dataclasses
 
 import jax
 import numpy as np
+import pandas as pd
 import pns_bounds as pb
 import pns_estimate as pe
 import pytest
 from pns_dgp import Sample
+from pns_experiments import methods
 from pns_experiments.counting import CountingRecipe
 from pns_experiments.methods import ENN_VARIANTS, METHODS
 from pns_experiments.recipes import resize
 from pns_experiments.refits import RefitRecipe, draw_refits
-from pns_experiments.replicates import Tables, draw_replicate
+from pns_experiments.replicates import draw_replicate
 
 PAPER = ("paper_bootstrap_last_layer", "paper_epinet_low_dim")
 
@@ -57,6 +59,46 @@ def test_every_recipe_has_a_small_one_of_the_same_kind(name):
     assert resize(recipe, "full") is recipe
 
 
+@pytest.mark.filterwarnings("ignore::pns_estimate.TableWarning")
+def test_methods_of_pns_estimate_see_a_category_as_text(monkeypatch):
+    """Everything else sees indicators; points may have a label that no row has."""
+    data = draw_replicate("world:mixed:1", 60, 50, 40, 0, seed=0)
+    z, covariate = data.z, data.tables.covariate
+    frames = []
+
+    def noted(method):
+        def call(self, *tables, **names):
+            frames.extend(tables)
+            return method(self, *tables, **names)
+
+        return call
+
+    for name in ("fit", "predict"):
+        monkeypatch.setattr(
+            pe.PnsEstimator, name, noted(getattr(pe.PnsEstimator, name))
+        )
+    key = jax.random.key(0)
+    answer = METHODS["crossfit"].answer(key, data.tables, z, 0.05, "smoke")
+    assert np.all(answer.interval.lower <= answer.interval.upper)
+    log, trial, points = frames
+    known = set(log["z0"]) | set(trial["z0"])
+    assert not set(points["z0"]) <= known, "or nothing is unknown"
+    for frame, given in zip(frames, (*[t.z for t in data.tables.both], z), strict=True):
+        columns = frame.drop(columns=["x", "y"], errors="ignore")
+        assert list(columns) == [f"z{j}" for j in range(6)]
+        assert pd.api.types.is_string_dtype(columns["z0"])
+        again = [columns["z0"].to_numpy()[:, None] == np.arange(25).astype(str)]
+        again.append(columns.drop(columns="z0").to_numpy())
+        np.testing.assert_array_equal(np.column_stack(again), given)
+    assert len(covariate) == z.shape[1]
+
+
+def test_tables_without_categories_reach_methods_of_pns_estimate_as_they_are(data):
+    frame = methods._frame(data.z, data.tables.covariate)
+    assert data.tables.covariate is None and set(frame.dtypes) == {np.dtype("float32")}
+    np.testing.assert_array_equal(frame.to_numpy(), data.z)
+
+
 @pytest.mark.parametrize("kind", ["boosted_trees", "logistic"])
 def test_refits_of_a_classifier_find_the_law_where_it_is_constant(kind):
     """Covariates are noise, so the frequencies of the tables are what is to be found."""
@@ -67,7 +109,7 @@ def test_refits_of_a_classifier_find_the_law_where_it_is_constant(kind):
         y = (rng.random(size) < np.where(x == 1, 0.7, 0.2)).astype(int)
         tables.append(Sample(rng.normal(size=(size, 2)), x, y))
     z = rng.normal(size=(300, 2))
-    drawn = draw_refits(jax.random.key(0), Tables(*tables), z, RefitRecipe(kind, 4))
+    drawn = draw_refits(jax.random.key(0), tables, z, RefitRecipe(kind, 4))
     assert drawn.mu.shape == (4, 300, 2) and np.all(pb.is_compatible(drawn))
     # Trees overfit, so that projections move many points; the average is close.
     np.testing.assert_allclose(drawn.mu.mean(axis=(0, 1)), [0.2, 0.7], atol=0.08)

@@ -47,9 +47,25 @@ def test_models_have_names():
             make_model(name)
 
 
+def test_indicators_of_a_category_tell_its_label():
+    """The world says what is likely for labels; the replicate has them as indicators."""
+    data = draw_replicate("world:mixed:1", 300, 200, 30, 0, seed=1)
+    covariate = data.tables.covariate
+    sizes = [int(np.sum(covariate == j)) for j in range(6)]
+    assert sizes == [pns_dgp.World.num_labels, 1, 1, 1, 1, 1]
+    labels = data.z[:, covariate == 0]
+    assert np.all(labels.sum(axis=1) == 1) and len(np.unique(labels, axis=0)) > 5
+    z = np.column_stack([labels.argmax(axis=1), data.z[:, covariate > 0]])
+    truth = make_model("world:mixed:1").oracle(z)
+    np.testing.assert_array_equal(data.truth.pns, truth.pns)
+    for table in data.tables.both:
+        assert table.z.shape[1] == len(covariate)
+    assert draw_replicate("world:sines:1", 30, 20, 3, 0, 1).tables.covariate is None
+
+
 def test_twins_are_counted_in_both_tables():
     data = draw_replicate("li:7", 300, 200, 30, 0, seed=1)
-    rows = np.concatenate([np.asarray(table.z) for table in data.tables])
+    rows = np.concatenate([np.asarray(table.z) for table in data.tables.both])
     expected = [sum(np.array_equal(row, point) for row in rows) for point in data.z]
     np.testing.assert_array_equal(count_twins(data.tables, data.z), expected)
     assert len(set(expected)) > 2

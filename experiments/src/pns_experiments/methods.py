@@ -21,7 +21,7 @@ import pns_bounds as pb
 import pns_estimate as pe
 import pns_infer as pi
 import pns_models as pm
-from jaxtyping import Float, Key
+from jaxtyping import Float, Int, Key
 
 from pns_experiments.counting import (
     CountingRecipe,
@@ -87,7 +87,7 @@ class PlugIn:
     ) -> Answer:
         """Bounds PNS; `alpha` does not enter."""
         del alpha
-        counts = pm.rows_from_tables(*tables).counts(merge=None)
+        counts = pm.rows_from_tables(*tables.both).counts(merge=None)
         model = pm.fit(key, counts, resize(self.recipe, size), progress=False).model
         atoms = model.atoms(z)
         return Answer(pb.pns_bounds(atoms, incompatible="allow"), atoms)
@@ -116,7 +116,9 @@ class Counting:
         """Bounds PNS of each point by the frequencies of its cell."""
         recipe = resize(self.recipe, size)
         cells, place = np.unique(z, axis=0, return_inverse=True)
-        counts = count_cells(pm.rows_from_tables(*tables).counts(merge=None), cells)
+        counts = count_cells(
+            pm.rows_from_tables(*tables.both).counts(merge=None), cells
+        )
         ends = bound_by_counting(numpy_rng(key), *counts, alpha, self.source, recipe)
         atoms = estimate_by_counting(*counts, recipe.prior)
         return Answer(
@@ -140,7 +142,7 @@ class Refits:
         size: Size,
     ) -> Answer:
         """Takes quantiles of the bounds over the refits."""
-        atoms = draw_refits(key, tables, z, resize(self.recipe, size))
+        atoms = draw_refits(key, tables.both, z, resize(self.recipe, size))
         bounds = pb.pns_bounds(atoms)
         ends = pb.Interval(
             np.quantile(bounds.lower, alpha / 2, axis=0),
@@ -178,13 +180,16 @@ class FrontDoor:
             recipe=recipe if self.uses_cells else pe.NetworkRecipe(recipe, None),
             num_draws=2000 if size == "full" else 300,
             progress=False,
+            unseen="unknown",  # labels of points that no row of small tables has
         )
-        frames = {
-            source: _frame(table.z).assign(x=np.asarray(table.x), y=np.asarray(table.y))
-            for source, table in tables._asdict().items()
-        }
-        estimator.fit(**frames, treatment="x", outcome="y")
-        return estimator.predict(_frame(z))
+        frames = [
+            _frame(table.z, tables.covariate).assign(
+                x=np.asarray(table.x), y=np.asarray(table.y)
+            )
+            for table in tables.both
+        ]
+        estimator.fit(*frames, treatment="x", outcome="y")
+        return estimator.predict(_frame(z, tables.covariate))
 
     def answer(
         self,
@@ -220,7 +225,7 @@ class PaperEpinet:
     ) -> Answer:
         """Corrects the bounds by draws of the hypermodel."""
         fit_key, draw_key = jax.random.split(key)
-        counts = pm.rows_from_tables(*tables).counts(merge=False)
+        counts = pm.rows_from_tables(*tables.both).counts(merge=False)
         recipe = resize(self.recipe, size)
         model, history, *_ = pm.fit(fit_key, counts, recipe, progress=False)
         num_draws = self.num_draws if size == "full" else 200
@@ -263,7 +268,7 @@ class PaperBootstrap:
     ) -> Answer:
         """Corrects the bounds by draws of the multiplier bootstrap."""
         fit_key, solve_key = jax.random.split(key)
-        counts = pm.rows_from_tables(*tables).counts(merge=False)
+        counts = pm.rows_from_tables(*tables.both).counts(merge=False)
         recipe = resize(self.recipe, size)
         model = pm.fit(fit_key, counts, recipe, progress=False).model
         bootstrap = pe.make_bootstrap(
@@ -351,8 +356,17 @@ ENN_VARIANTS = (
 )
 
 
-def _frame(z: Any) -> pd.DataFrame:
-    return pd.DataFrame(np.asarray(z, np.float32)).add_prefix("z")
+def _frame(z: Any, covariate: Int[np.ndarray, " d"] | None) -> pd.DataFrame:
+    """Makes a data frame; the indicators of a category become a column of text."""
+    z = np.asarray(z, np.float32)
+    if covariate is None:
+        return pd.DataFrame(z).add_prefix("z")
+    parts = [z[:, covariate == number] for number in np.unique(covariate)]
+    columns = [
+        part[:, 0] if part.shape[1] == 1 else part.argmax(axis=1).astype(str)
+        for part in parts
+    ]
+    return pd.DataFrame(dict(enumerate(columns))).add_prefix("z")
 
 
 _DEFAULT = pm.PRESETS["default"]

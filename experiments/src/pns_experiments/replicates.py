@@ -11,10 +11,23 @@ from jaxtyping import Float, Int, Key
 
 
 class Tables(NamedTuple):
-    """What a method may see."""
+    """What a method may see.
+
+    Attributes:
+      observational: the log.
+      experimental: the trial.
+      covariate: of each column of z, the covariate that it belongs to; a category has one
+        for each label. None if all columns are covariates.
+    """
 
     observational: pns_dgp.Sample
     experimental: pns_dgp.Sample
+    covariate: Int[np.ndarray, " num_covariates"] | None = None
+
+    @property
+    def both(self) -> tuple[pns_dgp.Sample, pns_dgp.Sample]:
+        """The log and the trial."""
+        return self.observational, self.experimental
 
 
 class Replicate(NamedTuple):
@@ -83,7 +96,7 @@ def count_twins(
     tables: Tables, z: Float[np.ndarray, "num_test num_covariates"]
 ) -> Int[np.ndarray, " num_test"]:
     """Counts the rows of both tables that share all covariates with each point."""
-    rows = np.concatenate([np.asarray(table.z, np.float32) for table in tables])
+    rows = np.concatenate([np.asarray(table.z, np.float32) for table in tables.both])
     together = np.concatenate([rows, z.astype(np.float32)])
     _, cell = np.unique(together, axis=0, return_inverse=True)
     sizes = np.bincount(cell[: len(rows)], minlength=cell.max() + 1)
@@ -105,25 +118,35 @@ def draw_replicate(
     sizes = {"observational": num_observational, "experimental": num_experimental}
     samples = {s: model.sample(data_key, sizes[s], s) for s in pns_dgp.SOURCES}
     z = np.asarray(model.sample_population(test_key, num_test).z, np.float32)
+    covariate = _covariate(model)
     tables = Tables(
         **{
-            s: some._replace(z=_indicators(model, np.asarray(some.z)))
+            s: some._replace(z=_indicators(np.asarray(some.z), covariate))
             for s, some in samples.items()
-        }
+        },
+        covariate=covariate,
     )
-    return Replicate(tables, _indicators(model, z), model.oracle(z), method_key)
+    return Replicate(tables, _indicators(z, covariate), model.oracle(z), method_key)
+
+
+def _covariate(model: pns_dgp.StructuralModel) -> Int[np.ndarray, " d"] | None:
+    """Says to which covariate each column belongs, see `Tables`."""
+    if not isinstance(model, pns_dgp.World) or not model.categories:
+        return None
+    sizes = np.ones(model.num_covariates, int)
+    sizes[list(model.categories)] = model.num_labels
+    return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _indicators(
-    model: pns_dgp.StructuralModel, z: Float[np.ndarray, "n d"]
+    z: Float[np.ndarray, "n covariates"], covariate: Int[np.ndarray, " d"] | None
 ) -> Float[np.ndarray, "n columns"]:
-    """Replaces each category by indicators of its labels, as the estimator would."""
-    categories = model.categories if isinstance(model, pns_dgp.World) else ()
-    z = np.asarray(z)
+    """Replaces each category by indicators of its labels."""
+    if covariate is None:
+        return z
+    labels = np.arange(pns_dgp.World.num_labels)
     columns = [
-        z[:, [j]] == np.arange(pns_dgp.World.num_labels)
-        if j in categories
-        else z[:, [j]]
-        for j in range(z.shape[1])
+        column[:, None] == labels if np.sum(covariate == j) > 1 else column[:, None]
+        for j, column in enumerate(z.T)
     ]
-    return np.concatenate(columns, axis=1).astype(np.float32) if categories else z
+    return np.concatenate(columns, axis=1).astype(np.float32)

@@ -276,6 +276,29 @@ def test_rows_with_held_out_answers_are_those_of_the_tables_and_are_not_saved(
     assert not pe.PnsEstimator.load(tmp_path / "model").has_population
 
 
+@pytest.mark.filterwarnings("ignore::pns_estimate.TableWarning")
+def test_trees_see_categories_and_gaps_of_the_tables_and_so_do_saved_ones(
+    tables, people, tmp_path
+):
+    given = [t.assign(age=t["age"].where(t["age"] != 30)) for t in tables]
+    recipe = CrossFitRecipe((pm.TreeLearner(max_trees=10),), 3, members_per_fold=2)
+    options = {"missing": "indicator", "unseen": "unknown"}
+    estimator = fit(*given, method="crossfit", recipe=recipe, **options)
+    rows = people.assign(age=people["age"].astype(float))
+    rows.loc[0, ["age", "region"]] = None
+    rows.loc[1, "region"] = "atlantis"
+    found = estimator.intervals(rows)
+    assert np.isfinite(found[["lower", "upper"]]).all(axis=None)
+    estimator.save(tmp_path / "model")
+    loaded = pe.PnsEstimator.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.intervals(rows), found, check_exact=True)
+    # The eight numbers of a row are four covariates of a tree.
+    trees = next((tmp_path / "model").rglob("trees_0_0.txt")).read_text()
+    infos = re.search("feature_infos=(.*)", trees)[1].split()
+    assert len(infos) == 4, "age, flag, region missing, region"
+    assert sorted(map(int, infos[3].removeprefix("-1:").split(":"))) == [0, 1, 2]
+
+
 def test_a_recipe_of_another_method_is_told(tables):
     with pytest.raises(pe.UserError, match="must be a CrossFitRecipe, got Recipe"):
         fit(*tables, method="crossfit", recipe=small_recipe("epinet"))

@@ -262,6 +262,37 @@ def test_an_unknown_category_is_none_of_the_known(tables, people):
     assert north.sum() - mars.sum() == 1 and np.count_nonzero(north != mars) == 1
 
 
+@pytest.mark.filterwarnings("ignore::pns_estimate.TableWarning")
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [
+        # age, member, region, sex; two levels are two covariates.
+        ("error", [0, 1, 2, 2, 2, 3, 4]),
+        # Each with an indicator, that of a category apart from its levels.
+        ("indicator", [0, 0, 1, 1, 2, 3, 3, 3, 4, 5, 6]),
+    ],
+)
+def test_columns_of_a_category_and_of_a_number_with_gaps_belong_together(
+    tables, people, missing, expected
+):
+    given = [t.assign(sex=np.where(t["age"] % 2, "f", "m")) for t in tables]
+    rows = people.assign(sex="f", age=people["age"].astype(float))
+    if missing == "indicator":
+        given = [t.assign(age=t["age"].where(t["age"] != 30)) for t in given]
+        rows.loc[0, ["age", "region"]] = None
+    estimator = fit(*given, method="folded", missing=missing, unseen="unknown")
+    covariate = estimator.population_.rows.covariate
+    assert covariate.tolist() == expected
+    rows.loc[1, "region"] = "atlantis"
+    prediction = estimator.predict(rows)
+    z = prediction.z[prediction.place]
+    region = z[:, np.bincount(covariate)[covariate] == 3]
+    known = np.isin(rows["region"], ["north", "south", "west"])
+    np.testing.assert_array_equal(region.sum(axis=1), known)
+    if missing == "indicator":
+        assert z[0, :2].tolist() == [1, 0] and not z[1:, 0].any()
+
+
 def test_booleans_with_gaps_and_time_stamps_are_numbers(tables, people):
     observational, experimental = (table.copy() for table in tables)
     observational["member"] = observational["member"].astype("boolean")

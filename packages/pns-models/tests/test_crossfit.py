@@ -418,6 +418,10 @@ def test_checkpoints_of_another_run_are_refused(folded, tmp_path):
         ({"learners": ((), (NETWORKS,))}, "must hold Learners, got "),
         ({"learners": (NETWORKS.recipe,)}, "must hold Learners, got Recipe"),
         ({"folded": make_flat(num_folds=1)}, "at least 2 folds, got 1"),
+        (
+            {"folded": make_flat()._replace(covariate=np.arange(9))},
+            r"the covariate of each of its 1 columns, got shape \[9\]",
+        ),
     ],
 )
 def test_bad_arguments_are_told(folded, change, message):

@@ -45,6 +45,12 @@ def test_entries_are_the_counts_that_are_not_0(folded):
     assert len(resamples.cell) < 8 * len(resamples.z), "or no count is 0"
 
 
+def test_each_column_is_a_covariate_unless_it_is_said_to_belong_to_another(folded):
+    assert pm.Resamples(folded).covariate.tolist() == [0, 1, 2]
+    together = folded._replace(covariate=np.array([0, 0, 1]))
+    assert pm.Resamples(together, 2, 0.5).covariate.tolist() == [0, 0, 1]
+
+
 def test_the_first_members_are_one_for_each_fold(folded):
     assert pm.Resamples(folded, 2).member_fold.tolist() == [0, 1, 2, 0, 1, 2]
 

@@ -125,6 +125,16 @@ def test_squares_are_those_of_the_units():
     np.testing.assert_allclose(found.observational, wanted)
 
 
+def test_what_columns_belong_to_stays_with_the_rows():
+    covariate = np.array([0, 0])
+    rows = draw_rows()._replace(covariate=covariate)
+    dealt = rows.deal(np.random.default_rng(0), 2)
+    for some in (dealt, rows.take(np.array([3, 5])), rows.merged()[0]):
+        assert some.covariate is covariate
+    assert dealt.take(dealt.fold == 1).folded()[0].covariate is covariate
+    assert draw_rows().folded()[0].covariate is None
+
+
 def test_rows_that_all_differ_are_not_copied():
     rows = draw_rows(num_levels=10**6)
     merged, _, _ = rows.merged()

@@ -12,6 +12,7 @@ import pns_models as pm
 import pytest
 from pns_models import _tree_learner
 from pns_models._learner import RunContext
+from pns_models._stack import source_losses
 
 SMALL = pm.TreeLearner(max_trees=40)
 
@@ -202,6 +203,168 @@ def test_constant_covariates_give_the_frequencies_outside_the_fold():
         np.testing.assert_allclose(atoms.joint[fold, 0], joint / joint.sum(), atol=6e-3)
         mu = arms[:, 1] / arms.sum(axis=1)
         np.testing.assert_allclose(atoms.mu[fold, 0], mu, atol=6e-3)
+
+
+LEVELS = 12  # of a category; those in `GOOD` are much alike, and so are the others
+GOOD = {0, 2, 3, 7, 8, 11}
+COVARIATE = np.repeat([0, 1, 2], [LEVELS, 2, 1])
+
+
+def encode(level, number, other):
+    """Makes indicators of levels, one of missing numbers, the number, and another."""
+    missing = np.isnan(number)
+    levels = np.asarray(level)[:, None] == np.arange(LEVELS)
+    columns = [levels, missing, np.where(missing, 0, number), other]
+    return np.column_stack(columns).astype(np.float32)
+
+
+def make_categories(n=1500, m=1500, seed=0, num_folds=2):
+    """Draws outcomes by a category, and by a number that is high where it is missing."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for size, is_trial in ((n, False), (m, True)):
+        level, number = rng.integers(0, LEVELS, size), rng.normal(size=size)
+        missing = rng.random(size) < 0.3
+        good = np.isin(level, list(GOOD))
+        x = rng.random(size) < (0.5 if is_trial else 0.2 + 0.6 * good)
+        high = (number > 0.5) | missing
+        y = rng.random(size) < 0.1 + 0.4 * (good & x) + 0.3 * high
+        z = encode(level, np.where(missing, np.nan, number), rng.normal(size=size))
+        tables.append((z, x.astype(int), y.astype(int)))
+    rows = pm.rows_from_tables(*tables).deal(np.random.default_rng(0), num_folds)
+    return rows._replace(covariate=COVARIATE).folded()[0]
+
+
+@pytest.fixture(scope="module")
+def categories():
+    return make_categories()
+
+
+@pytest.fixture(scope="module")
+def of_categories(categories):
+    return fit(categories)
+
+
+def test_trees_of_two_leaves_are_newton_steps_of_two_sets_of_levels(categories):
+    """By hand: levels are sorted by their mean residual, and up to four are split off."""
+    z = categories.counts.z[:, :LEVELS]
+    counts = categories.counts._replace(z=z)
+    alone = categories._replace(counts=counts, covariate=np.zeros(LEVELS, int))
+    learner = pm.TreeLearner(num_leaves=2, max_trees=10)
+    found = fit(alone, learner).functions[0][0]  # treatment, of units outside fold 0
+    seen = alone.fold != 0
+    weight = np.array(
+        [(z[seen] * counts.observational[seen].sum(2)[:, [x]]).sum(0) for x in (0, 1)]
+    )  # [treatment, level]
+    place = np.full(LEVELS, found.start)
+    for _ in range(10):
+        chance = 1 / (1 + np.exp(-place))
+        gradient = weight.sum(0) * chance - weight[1]
+        hessian = weight.sum(0) * chance * (1 - chance)
+        order = np.argsort(gradient / (hessian + 10))  # cat_smooth
+        gains = []
+        sizes = [*range(1, 5), *range(LEVELS - 4, LEVELS)]
+        for size in sizes:
+            parts = order[:size], order[size:]
+            gains.append(
+                sum(
+                    gradient[own].sum() ** 2
+                    / (hessian[own].sum() + learner.penalty + 30)  # cat_l2
+                    for own in parts
+                )
+            )
+        size = sizes[int(np.argmax(gains))]
+        for own in (order[:size], order[size:]):
+            step = gradient[own].sum() / (hessian[own].sum() + learner.penalty + 30)
+            place[own] -= learner.learning_rate * step
+    booster = _tree_learner._read(found)
+    answer = found.start + booster.predict(np.arange(LEVELS)[:, None], raw_score=True)
+    np.testing.assert_allclose(answer, place, rtol=1e-4)
+    assert np.ptp(answer) > 0.5, "or answers that are all alike would pass"
+
+
+def test_trees_that_see_categories_lose_less_than_those_of_indicators():
+    """Of few units per level; the truth is a set of levels, in both sources."""
+    gains = []
+    for seed in range(20):
+        folded = make_categories(500, 500, seed)
+        losses = []
+        for covariate in (COVARIATE, None):
+            members = fit(folded._replace(covariate=covariate), pm.TreeLearner())
+            raw = members.raw(folded.counts.z)[folded.fold, np.arange(len(folded.fold))]
+            losses.append(source_losses(raw, folded.counts).sum())
+        gains.append(losses[1] - losses[0])
+    assert np.mean(gains) > 2 * np.std(gains) / np.sqrt(20) > 0, np.mean(gains)
+
+
+def test_what_a_missing_number_stands_for_does_not_matter(of_categories):
+    z = encode([3, 4], np.array([np.nan, np.nan]), [0.1, 0.2])
+    again = z.copy()
+    again[:, LEVELS + 1] = 9.0
+    np.testing.assert_array_equal(of_categories.raw(z), of_categories.raw(again))
+
+
+def test_missing_numbers_go_where_units_without_one_are_like_them(of_categories):
+    """In truth they are like numbers above 0.5: 0.8 in a good level, and not 0.5."""
+    z = encode(np.full(3, 3), np.array([np.nan, 1.5, 0.0]), np.zeros(3))
+    mu = pm.atoms_from_raw(of_categories.raw(z), "free").mu[:, :, 1].mean(axis=0)
+    # About a hundred units of an arm are alike; leaves are shrunk.
+    assert abs(mu[0] - mu[1]) < 0.12 and mu[0] - mu[2] > 0.15
+
+
+def test_unknown_levels_and_missing_numbers_get_finite_compatible_answers(
+    of_categories,
+):
+    rng = np.random.default_rng(3)
+    number = np.where(rng.random(60) < 0.5, np.nan, 100 * rng.normal(size=60))
+    z = encode(np.full(60, -1), number, rng.normal(size=60))
+    raw = of_categories.raw(z)
+    assert np.isfinite(raw).all()
+    atoms = pb.Atoms(*map(np.asarray, pm.atoms_from_raw(raw, "free")))
+    assert np.all(pb.is_compatible(atoms, 1e-6))
+    # An unknown level is none of those that a split names: the answer lies among theirs.
+    known = [encode(np.full(60, level), number, z[:, -1]) for level in range(LEVELS)]
+    chance = np.stack(
+        [pm.atoms_from_raw(of_categories.raw(part), "free").joint for part in known]
+    )
+    treated = chance[..., 1, :].sum(axis=-1)
+    answer = atoms.joint[..., 1, :].sum(axis=-1)
+    assert np.all(answer > treated.min(axis=0) - 0.1)
+    assert np.all(answer < treated.max(axis=0) + 0.1)
+
+
+def test_the_order_of_levels_does_not_matter(categories, of_categories):
+    order = np.r_[np.random.default_rng(1).permutation(LEVELS), LEVELS : LEVELS + 3]
+    counts = categories.counts._replace(z=categories.counts.z[:, order])
+    again = fit(categories._replace(counts=counts)).raw(counts.z)
+    # Sums in another order, and ties between levels.
+    np.testing.assert_allclose(again, of_categories.raw(categories.counts.z), atol=1e-3)
+
+
+def test_columns_are_covariates_unless_it_is_said_otherwise(folded):
+    few = pm.TreeLearner(max_trees=10)
+    one, other = (
+        fit(folded._replace(covariate=given), few) for given in (None, np.arange(2))
+    )
+    assert one.functions == other.functions and one.covariate.tolist() == [0, 1]
+
+
+def test_saved_members_know_which_columns_belong_together(
+    categories, of_categories, tmp_path
+):
+    pm.MEMBERS.save(of_categories, tmp_path / "members")
+    again = pm.MEMBERS.load(tmp_path / "members")
+    z = np.r_[categories.counts.z, encode([-1, 2], np.array([np.nan, 1]), [0, 0])]
+    np.testing.assert_array_equal(again.raw(z), of_categories.raw(z))
+    np.testing.assert_array_equal(again.take(np.array([1])).covariate, COVARIATE)
+
+
+@pytest.mark.parametrize("num_cores", [1, 5])
+def test_categories_do_not_depend_on_the_number_of_threads(
+    categories, of_categories, monkeypatch, num_cores
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: num_cores)
+    assert fit(categories).functions == of_categories.functions
 
 
 def test_all_that_runs_beside_each_other_asks_for_one_thread(folded, monkeypatch):

@@ -305,6 +305,13 @@ def _check_arguments(
         raise pb.InputError(
             "folded", "must have at least 2 folds, got 1; see Rows.deal."
         )
+    width, covariate = np.shape(folded.counts.z)[1], folded.covariate
+    if covariate is not None and np.shape(covariate) != (width,):
+        raise pb.InputError(
+            "folded",
+            f"must name the covariate of each of its {width} columns, got shape "
+            f"{list(np.shape(covariate))}.",
+        )
     if members_per_fold is not None and members_per_fold < 1:
         raise pb.InputError(
             "members_per_fold", f"must be at least 1, got {members_per_fold}."

@@ -67,11 +67,13 @@ class FoldedCounts(NamedTuple):
       counts: the units of each row.
       fold: of each row, from 0.
       cell: of each row, from 0; rows of a cell share their covariates.
+      covariate: of each column of z, the covariate that it belongs to, see `Rows`.
     """
 
     counts: Counts
     fold: Int[np.ndarray, " n"]
     cell: Int[np.ndarray, " n"]
+    covariate: Int[np.ndarray, " d"] | None = None
 
     @property
     def num_folds(self) -> int:

@@ -79,6 +79,12 @@ class Resamples:
         return self.folded.cell_covariates()
 
     @property
+    def covariate(self) -> Int[np.ndarray, " d"]:
+        """The covariate that each column of `z` belongs to, see `Rows`."""
+        known = self.folded.covariate
+        return np.arange(self.z.shape[1]) if known is None else known
+
+    @property
     def total(self) -> Counts:
         """Counts of each cell."""
         return self._by_cell(self._sum(self._units))

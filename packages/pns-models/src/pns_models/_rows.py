@@ -61,6 +61,9 @@ class Rows(NamedTuple):
       fold: in which the row is held out; None if no folds were dealt.
       group: rows of a group may depend on each other; None if all are independent.
       assignment: probability of the treated arm; None where it is not known.
+      covariate: of each column of z, the covariate that it belongs to; None if each is one.
+        Of two columns, the first says whether the second, a number, is missing; three or
+        more are the levels of a category, of which a row has one or none.
     """
 
     z: Float[np.ndarray, "n d"]
@@ -73,6 +76,7 @@ class Rows(NamedTuple):
     fold: Int[np.ndarray, " n"] | None = None
     group: Int[np.ndarray, " n"] | None = None
     assignment: Float[np.ndarray, " n"] | None = None
+    covariate: Int[np.ndarray, " d"] | None = None
 
     @property
     def is_trial(self) -> np.ndarray:
@@ -93,8 +97,10 @@ class Rows(NamedTuple):
     def take(self, chosen: np.ndarray) -> "Rows":
         """Keeps some rows, by place or as booleans."""
         places = np.arange(len(self.z))[chosen]
-        parts = [None if part is None else pick_rows(part, places) for part in self]
-        return Rows._make(parts)
+        parts = [
+            None if part is None else pick_rows(part, places) for part in self[:-1]
+        ]
+        return Rows._make([*parts, self.covariate])
 
     def counts(self, merge: bool | None = True) -> Counts:
         """Adds up the rows that share covariates.
@@ -129,7 +135,8 @@ class Rows(NamedTuple):
         first, place = distinct_rows(self.cell, self.fold)
         counts = self._summed(first, place)
         _, cell = distinct_rows(self.cell[first])
-        return FoldedCounts(counts, self.fold[first].astype(int), cell), place
+        fold = self.fold[first].astype(int)
+        return FoldedCounts(counts, fold, cell, self.covariate), place
 
     def merged(
         self, keeps_weights: bool = False

@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 from pns_bounds import BINARY
 from scipy import optimize, special
 
 from pns_models._batches import numpy_rng
-from pns_models._data import pick_rows, row_blocks
+from pns_models._data import row_blocks
 from pns_models._learner import MEMBERS, RunContext
 from pns_models._links import free_numbers
 from pns_models._memory import give_back_memory
 from pns_models._resamples import Resamples
+from pns_models._tree_columns import is_category, tree_columns
 
 Booster = Any  # LightGBM's, which is imported when it is needed: see `_lightgbm`
 _BLOCK = 10  # trees between two looks at the held-out loss
@@ -47,6 +48,10 @@ _COMMON = {
     "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
+    # Levels of a category are split off like other rows, few at a time.
+    "min_data_per_group": 1,
+    "max_cat_threshold": 4,
+    "cat_l2": 30,
     "verbosity": -1,
 }
 
@@ -67,12 +72,14 @@ class TreeMembers:
       fold: the one that each member did not see.
       functions: of each member, those of the log and then those of the arms.
       num_trees: of each function.
+      covariate: the one that each column of z belongs to, see `Rows`.
     """
 
     kind: ClassVar[str] = "trees"
     fold: Int[np.ndarray, " m"]
     functions: tuple[tuple[Function, ...], ...]
     num_trees: tuple[int, ...]
+    covariate: Int[np.ndarray, " d"]
 
     @functools.cached_property
     def _boosters(self) -> list[list[Booster]]:
@@ -80,7 +87,8 @@ class TreeMembers:
 
     def raw(self, z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "m n raw"]:
         """Computes every member's raw numbers of rows, on the scale of the data."""
-        z, boosters = np.ascontiguousarray(z, np.float64), self._boosters
+        z, boosters = tree_columns(z, self.covariate), self._boosters
+        z = np.ascontiguousarray(z, np.float64)
 
         def one(member: int) -> Float[np.ndarray, "n functions"]:
             pairs = zip(self.functions[member], boosters[member], strict=True)
@@ -104,6 +112,7 @@ class TreeMembers:
             fold=self.fold,
             start=np.array(starts),
             num_trees=np.array(self.num_trees),
+            covariate=self.covariate,
         )
         for i, functions in enumerate(self.functions):
             for j, each in enumerate(functions):
@@ -113,7 +122,7 @@ class TreeMembers:
     def load(cls, folder: Path) -> "TreeMembers":
         """Reads what `save` wrote."""
         with np.load(folder / "members.npz", allow_pickle=False) as stored:
-            fold, start, num_trees = (stored[name] for name in stored.files)
+            fold, start, num_trees, covariate = (stored[name] for name in stored.files)
         functions = tuple(
             tuple(
                 Function(value, (folder / f"trees_{i}_{j}.txt").read_text())
@@ -121,7 +130,7 @@ class TreeMembers:
             )
             for i, row in enumerate(start.tolist())
         )
-        return cls(fold, functions, tuple(num_trees.tolist()))
+        return cls(fold, functions, tuple(num_trees.tolist()), covariate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +177,8 @@ class TreeLearner:
             arm, entries = number - len(arms) - 1, np.flatnonzero(subset)
             limits = [(np.zeros(1), np.ones(1))] * len(members)
             if arm >= 0:
-                z = pick_rows(resamples.z, resamples.cell[entries])
+                cells = resamples.cell[entries]
+                z = tree_columns(resamples.z, resamples.covariate, cells)
                 limits = _in_threads(functools.partial(_limits, z=z, arm=arm), members)
                 del z  # no copy of it while trees grow
             task = _Task(resamples, entries, label[entries], limits)
@@ -177,7 +187,10 @@ class TreeLearner:
             for member, function in zip(members, functions, strict=True):
                 member.append(function)
         return TreeMembers(
-            resamples.member_fold, tuple(map(tuple, members)), tuple(num_trees)
+            resamples.member_fold,
+            tuple(map(tuple, members)),
+            tuple(num_trees),
+            resamples.covariate,
         )
 
     def _fit_function(self, task: "_Task", seed: int) -> tuple[list[Function], int]:
@@ -188,7 +201,12 @@ class TreeLearner:
         """
         give_back_memory()
         lightgbm = _lightgbm()
-        data = lightgbm.Dataset(task.z(), task.label, params=_DATASET).construct()
+        data = lightgbm.Dataset(
+            task.z(),
+            task.label,
+            params=_DATASET,
+            categorical_feature=np.flatnonzero(task.is_category).tolist(),
+        ).construct()
 
         def grow(member: int, num_trees: int | None = None) -> _Grown:
             parameters = _COMMON | {
@@ -285,14 +303,20 @@ class _Task(NamedTuple):
     label: Int[np.ndarray, " n"]
     limits: list[tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]]
 
+    @property
+    def is_category(self) -> Bool[np.ndarray, " covariates"]:
+        """Which covariates are categories."""
+        return is_category(self.resamples.covariate)
+
     def z(self, some: slice | Int[np.ndarray, " m"] = slice(None)) -> np.ndarray:
-        """Returns the covariates of entries."""
-        return pick_rows(self.resamples.z, self.resamples.cell[self.entries[some]])
+        """Returns the covariates of entries, one column each."""
+        cells = self.resamples.cell[self.entries[some]]
+        return tree_columns(self.resamples.z, self.resamples.covariate, cells)
 
     def training(self, member: int) -> tuple[Int[np.ndarray, " m"], _Loss]:
         """Returns the entries that a member sees, and its loss there."""
         weight = self.resamples.weights(member)[self.entries]
-        size = _MAX_VALUES // self.resamples.z.shape[1]
+        size = _MAX_VALUES // len(self.is_category)
         if np.count_nonzero(weight) > size:  # more would take long, and tell little
             rng = np.random.default_rng([self.resamples.seed, member])
             seen = np.flatnonzero(weight)
@@ -309,7 +333,7 @@ class _Task(NamedTuple):
             nonlocal num_added
             # An update that finds no split adds no tree, so a block may have fewer.
             if booster.current_iteration() > num_added:
-                for part in row_blocks(len(some), self.resamples.z.shape[1]):
+                for part in row_blocks(len(some), len(self.is_category)):
                     z = self.z(some[part])
                     place[part] += _predict(booster, z, start_iteration=num_added)
             num_added = booster.current_iteration()

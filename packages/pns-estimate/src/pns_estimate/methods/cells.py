@@ -37,7 +37,7 @@ def make_residual_sampler(
     The sampler's draws are of the rows that are judged, whose outcomes the model did not
     see; see `pns_infer.profile_residual`.
     """
-    counts, _, cell = folded
+    counts, cell = folded.counts, folded.cell
     profile = pi.profile_residual(
         rng, draws, counts.observational, counts.experimental, cell, judged
     )

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from pns_estimate._errors import Setting, UserError
 
@@ -170,6 +170,18 @@ class Encoder:
     def width(self) -> int:
         """Numbers that a row becomes; without covariates one, which is 0."""
         return sum(covariate.width for covariate in self.covariates) or 1
+
+    @property
+    def covariate(self) -> Int[np.ndarray, " d"]:
+        """The covariate that each number of a row belongs to, see `pns_models.Rows`."""
+        sizes: list[int] = []
+        for each in self.covariates:
+            num_levels = len(each.levels)
+            if num_levels > 2:  # an indicator is a covariate of its own
+                sizes += [1] * each.indicator + [num_levels]
+            else:
+                sizes += [each.width] if each.kind == "number" else [1] * each.width
+        return np.repeat(np.arange(len(sizes)), sizes)
 
     def encode(
         self, table: pd.DataFrame, name: str, out: np.ndarray | None = None

@@ -221,7 +221,7 @@ def read_rows(
         rows = rows._replace(weights=_effective_weights(rows))
         weights = rows.weights if place is None else (rows.weights / rows.copies)[place]
     return TrainingRows(
-        rows,
+        rows._replace(covariate=encoder.covariate),
         place,
         People(parts, encoder.columns),
         weights,
