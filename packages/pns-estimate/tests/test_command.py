@@ -726,7 +726,7 @@ def test_labels_of_the_command_reach_the_report_and_stdout(folder, in_process):
     page = (folder / "labels" / "report.html").read_text()
     assert "Does e-mail make the difference for a visit?" in page
     assert "all 40 customers" in page and "2 EUR for one who responds" in page
-    assert "average over the customers of both tables" in done.stdout
+    assert "averages (the trial alone: its own customers; " in done.stdout
     assert "intervals for 40 customers" in done.stderr
     long = in_process(*QUICK, "--unit=" + "x" * 61, "--out=o")
     assert long.returncode == 2
@@ -1027,7 +1027,7 @@ def test_the_learners_that_are_asked_for_are_stacked_and_no_others(folder, in_pr
     notes = list(pe.PnsEstimator.load(folder / "two" / "model").summary_.notes)
     assert notes[:3] == ["additive splines", "ridge regression", "the stack of these"]
     others = {each.name for each in pm.LEARNERS.values()} - set(notes)
-    assert len(others) == 5
+    assert len(others) == 6
     report = (folder / "two" / "report.html").read_text()
     assert notes[0] in report and not any(name in report for name in others)
 

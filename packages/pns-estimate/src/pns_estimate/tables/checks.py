@@ -232,8 +232,8 @@ def _find_poor_overlap(
             problems.append(
                 f"{alone:.0%} of the rows of the {own.name} table have almost no "
                 f"comparable rows in the {other.name} one; they differ most in "
-                f"{_differs_most(meaning, z, some.is_trial)}; what is said of them rests on "
-                "the networks."
+                f"{_differs_most(meaning, z, some.is_trial)}; what is said of them "
+                "extrapolates from other people."
             )
     return problems
 

@@ -181,6 +181,7 @@ class Encoder:
                 sizes += [1] * each.indicator + [num_levels]
             else:
                 sizes += [each.width] if each.kind == "number" else [1] * each.width
+        sizes = sizes or [1]  # without covariates, one column
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def encode(
