@@ -92,7 +92,7 @@ def test_every_point_has_the_answer_of_its_own_cell(name):
     )
     for i, z in enumerate(data.z[order]):
         cells = []
-        for table in data.tables:
+        for table in data.tables.both:
             same = (np.asarray(table.z) == z).all(axis=1)
             x, y = np.asarray(table.x)[same], np.asarray(table.y)[same]
             cells.append(np.histogram2d(x, y, bins=(2, 2), range=[[0, 1]] * 2)[0])
