@@ -545,6 +545,14 @@ def test_a_config_that_cannot_be_used_is_one_line(folder, in_process):
     for text, message in (
         ("{", "bad.json is not valid JSON; give another file."),
         ("[]", "bad.json is not the config.json of a run; give another file."),
+        *(
+            (text, "bad.json is not the config.json of a run; give another file.")
+            for text in (
+                '{"files": 3}',
+                '{"files": {"predict": 3}}',
+                '{"versions": []}',
+            )
+        ),
         ('{"sed": 1}', "bad.json has the setting 'sed', which this version does not"),
         ('{"seed": "x"}', "--seed in bad.json cannot be 'x'; see --help."),
         ('{"seed": -1}', "--seed in bad.json cannot be -1; see --help."),

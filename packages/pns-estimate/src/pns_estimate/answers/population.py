@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from pns_estimate.answers.subgroups import (
     Columns,
     choose_columns,
     find_subgroups,
-    name_some,
+    warn_of_columns,
     weigh_rows,
 )
 from pns_estimate.tables.preparation import PreparedTables
@@ -234,11 +233,7 @@ class Population:
         copies, people = self.tables.read.copies, self.tables.read.people
         if columns is None:
             columns, left_out = self.choose_columns()
-            if left_out:
-                warnings.warn(
-                    f"subgroups leave out {name_some(left_out)}; name columns to have them.",
-                    stacklevel=3,
-                )
+            warn_of_columns(left_out, stacklevel=4)
         groups = find_subgroups(people, columns, copies, _LEAST_IN_GROUP)
         units, members = self._units_and_members(source, [g.member for g in groups])
         is_usable = np.array([_is_usable(units, member) for member in members])

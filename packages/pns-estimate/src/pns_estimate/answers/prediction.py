@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import tempfile
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from pns_estimate.answers.subgroups import (
     Columns,
     choose_columns,
     find_subgroups,
-    name_some,
+    warn_of_columns,
     weigh_rows,
 )
 from pns_estimate.methods import Sampler, disagreement
@@ -272,11 +271,7 @@ class Prediction:
         """Averages subgroups of these people by draws; each interval holds by itself."""
         if columns is None:
             columns, left_out = self.choose_columns()
-            if left_out:
-                warnings.warn(
-                    f"subgroups leave out {name_some(left_out)}; name columns to have them.",
-                    stacklevel=2,
-                )
+            warn_of_columns(left_out, stacklevel=3)
         groups = [g for g in find_subgroups(self.people, columns) if g.member.any()]
         weights = np.array([group.member for group in groups], float)
         found = self.average_groups(weights, alpha, estimand)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -124,6 +125,15 @@ def name_some(names: Sequence[str]) -> str:
     listed = ", ".join(names[:_MOST_NAMED])
     more = len(names) - _MOST_NAMED
     return listed + (f" and {more:,} more" if more > 0 else "")
+
+
+def warn_of_columns(left_out: Sequence[str], stacklevel: int) -> None:
+    """Names columns that make no subgroups though their values differ."""
+    if left_out:
+        message = (
+            f"subgroups leave out {name_some(left_out)}; name columns to have them."
+        )
+        warnings.warn(message, stacklevel=stacklevel)
 
 
 def weigh_rows(

@@ -37,7 +37,7 @@ def read_config() -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON; give another file.") from error
-    if not isinstance(config, dict):
+    if not _is_config(config):
         raise UserError(f"{path} is not the config.json of a run; give another file.")
     known = {flag.name for flag in _flags.SETTINGS}
     unknown = [name for name in config if name not in known and name not in _NO_FLAGS]
@@ -59,6 +59,18 @@ def read_config() -> dict[str, Any]:
     return config
 
 
+def _is_config(config: Any) -> bool:
+    """Tells whether a file has the form of what `make_config` collects."""
+    if not isinstance(config, dict):
+        return False
+    files, versions = config.get("files", {}), config.get("versions", {})
+    return (
+        isinstance(files, dict)
+        and isinstance(versions, dict)
+        and all(isinstance(entry, dict) for entry in files.values())
+    )
+
+
 def _parse(flag: flags.Flag, value: Any) -> Any:
     """Checks a value as if it had been given beside the command."""
     if isinstance(flag.parser, flags.ListParser):
@@ -76,7 +88,7 @@ def find_changes(config: Mapping[str, Any], files: dict[str, Any]) -> Iterable[s
     for name, entry in files.items():
         before = config.get("files", {}).get(name, {})
         is_same_path = before.get("path") == entry["path"]
-        if is_same_path and before["sha256"] != entry["sha256"]:
+        if is_same_path and before.get("sha256") != entry["sha256"]:
             yield f"{entry['path']} has changed since {path} was written."
     written = config.get("versions", {})
     versions = _versions()
