@@ -39,7 +39,6 @@ _FEATURES = 0.7  # share of the covariates that a split chooses from
 _DATASET = {
     "max_bin": 127,
     "bin_construct_sample_cnt": 20_000,  # rows that LightGBM copies to choose bins
-    "min_data_in_leaf": 1,
     "feature_pre_filter": False,
     "verbosity": -1,
 }
