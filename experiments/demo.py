@@ -12,7 +12,7 @@ import pandas as pd
 import pns_dgp
 import pns_estimate as pe
 import pns_infer as pi
-from absl import app, flags
+from absl import app, flags, logging
 
 _OBSERVATIONAL = flags.DEFINE_integer("observational", 20_000, "Observational rows.")
 _EXPERIMENTAL = flags.DEFINE_integer("experimental", 10_000, "Experimental rows.")
@@ -46,6 +46,7 @@ def write_tables(
 def main(argv: Sequence[str]) -> None:
     """Draws tables, runs the command, scores its answers."""
     del argv
+    logging.set_verbosity(logging.WARNING)  # libraries tell which devices they look for
     out = Path(_OUT.value or tempfile.mkdtemp(prefix="pns-demo-"))
     out.mkdir(parents=True, exist_ok=True)
     model = pns_dgp.li_model_1()
@@ -64,8 +65,8 @@ def main(argv: Sequence[str]) -> None:
     scores = pi.score_intervals(intervals, truth.pns, truth.interval)
     print(
         f"\nThe truth is known here: {scores.point_coverage:.1%} of the intervals contain "
-        f"the person's PNS,\n{scores.set_coverage:.1%} the whole identified set (95% were "
-        f"asked for). Mean width {scores.width:.3f}; the\nidentified set itself, the "
+        f"the person's PNS,\n{scores.set_coverage:.1%} the whole identified set (the nominal "
+        f"level is 95%). Mean width {scores.width:.3f}; the\nidentified set itself, the "
         f"limit of infinite samples, has {scores.oracle_width:.3f}."
     )
 

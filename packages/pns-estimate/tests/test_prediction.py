@@ -176,6 +176,8 @@ def test_the_report_counts_people_about_whom_learners_differ(stacked, people, tm
     text = f"About {number} people the learners differ by more than 10 points"
     assert text in " ".join(make_page(answers).split())
     doubts = show_doubts(answers)
-    assert doubts.startswith(f"{number} of the {len(people)} people (the rows given)")
+    assert doubts.startswith(
+        f"for {number} of the {len(people)} people (the rows given)"
+    )
     one = dataclasses.replace(answers, prediction=stacked.predict(people[found < 0.1]))
     assert show_doubts(one) == "" and "the learners differ" not in make_page(one)

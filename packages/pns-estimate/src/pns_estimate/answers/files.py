@@ -103,13 +103,14 @@ def show_doubts(answers: Answers) -> str:
     """Says of how many people the answers should be doubted, and why."""
     asked, unit = answers.asked, make_unit(answers.question.unit)
     reasons = {
-        "have a covariate outside what a table holds (is_outside)": asked.num_outside,
-        f"are {unit.many} about whom learners differ by more than {100 * STRONG:g} points "
-        "(disagreement)": asked.num_disagreed,
+        "a covariate lies outside what a table holds (is_outside)": asked.num_outside,
+        f"learners differ by more than {100 * STRONG:g} points (disagreement)": (
+            asked.num_disagreed
+        ),
     }
     about = unit(answers.question.about)
     of_all = f"of the {asked.num_people:,} {unit.many} ({about})"
-    lines = [f"{n:,} {of_all} {why}" for why, n in reasons.items() if n]
+    lines = [f"for {n:,} {of_all} {why}" for why, n in reasons.items() if n]
     return "\n".join(lines)
 
 
